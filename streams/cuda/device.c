@@ -257,6 +257,7 @@ const struct eo_device_ops eo_device_cuda_ops = {
     .capture_end = eo_cuda_capture_end,
     .graph_launch = eo_cuda_graph_launch,
     .graph_destroy = eo_cuda_graph_destroy,
+    .storage_peek = eo_cuda_storage_peek,
     .storage_check = eo_cuda_storage_check,
     .storage_open = eo_cuda_storage_open,
     .storage_close = eo_cuda_storage_close,

@@ -61,6 +61,7 @@ void eo_cuda_widen_runs(struct eo_device *device, const struct eo_float8_run *ru
 void eo_cuda_widen_mxfp8_runs(struct eo_device *device, const struct eo_mxfp8_run *runs, uint32_t run_count);
 
 /* streams/cuda/storage.c */
+eo_status eo_cuda_storage_peek(struct eo_storage *storage, const struct eo_storage_copy *copy);
 eo_status eo_cuda_storage_check(struct eo_device *device, const char *folder, uint64_t bytes, uint32_t sharers);
 eo_status eo_cuda_storage_open(struct eo_device *device, const char *folder, uint64_t bytes, struct eo_storage **out);
 void eo_cuda_storage_close(struct eo_device *device, struct eo_storage **storage);

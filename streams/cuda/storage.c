@@ -4,6 +4,7 @@
  * captured step holds the copies like its kernels.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "streams/cpu/available.h"
@@ -50,6 +51,12 @@ void eo_cuda_storage_close(struct eo_device *device, struct eo_storage **storage
         eo_cuda_release(device, EO_MEMORY_KIND_HOST, (*storage)->memory, (*storage)->bytes);
     free(*storage);
     *storage = NULL;
+}
+
+eo_status eo_cuda_storage_peek(struct eo_storage *storage, const struct eo_storage_copy *copy)
+{
+    memcpy(copy->memory, storage->memory + copy->offset, copy->bytes);
+    return EO_OK;
 }
 
 void eo_cuda_storage_copy(struct eo_device *device, struct eo_storage *storage, const struct eo_storage_copy *copy)

@@ -12,6 +12,7 @@
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "streams/cpu/device.h"
+#include "streams/patience.h"
 #include "streams/transports.h"
 
 /* -- on the queue's thread -------------------------------------------------------------------------------------- */
@@ -238,7 +239,7 @@ void eo_local_cpu_await_all(struct eo_comm *comm)
     (void)await_queue(comm);
     if (!eo_local_await_readers(&comm->end))
         (void)eo_local_fail(group, EO_ERR_TIMEOUT, "rank %u closed a communicator, but after %u ms a rank still reads its "
-                            "memory", comm->end.rank, group->params.timeout_ms);
+                            "memory", comm->end.rank, eo_patience_ms(&group->params));
 }
 
 static void local_close(struct eo_comm *comm)

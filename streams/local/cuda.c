@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "streams/cuda/collective_kernels.h"
+#include "streams/patience.h"
 #include "streams/transports.h"
 
 _Static_assert((int)EO_CUDA_SUM_INPUTS_MAX >= (int)EO_LOCAL_RANKS_MAX, "the kernel sums all ranks in one launch");
@@ -95,7 +96,7 @@ static eo_status local_cuda_open(struct eo_comm **out, struct eo_group *group, u
 static eo_status drain(struct eo_comm *comm, const char *label)
 {
     const struct eo_group *group = comm->end.group;
-    const uint64_t deadline_ns = eo_now_ns() + group->params.timeout_ms * UINT64_C(1000000);
+    const uint64_t deadline_ns = eo_now_ns() + eo_patience_ns(&group->params);
     for (;;) {
         const cudaError_t error = eo_cuda_query_stream(comm->stream);
         if (error == cudaSuccess)
@@ -106,7 +107,7 @@ static eo_status drain(struct eo_comm *comm, const char *label)
             return eo_local_fail(comm->end.group, EO_ERR_TIMEOUT,
                                  "rank %u, '%s': its queue %u did not finish within %u ms; find the cause on the device, or "
                                  "raise the timeout",
-                                 comm->end.rank, label, comm->queue, group->params.timeout_ms);
+                                 comm->end.rank, label, comm->queue, eo_patience_ms(&group->params));
         eo_pause();
     }
 }
@@ -139,13 +140,13 @@ static void local_cuda_close(struct eo_comm *comm)
         return;
     struct eo_group *group = comm->end.group;
     eo_local_cuda_capture_abandon(comm);
-    const uint64_t deadline_ns = eo_now_ns() + group->params.timeout_ms * UINT64_C(1000000);
+    const uint64_t deadline_ns = eo_now_ns() + eo_patience_ns(&group->params);
     while (eo_cuda_query_stream(comm->stream) == cudaErrorNotReady && eo_now_ns() < deadline_ns)
         eo_pause();
     (void)cudaGetLastError();
     if (!eo_local_await_readers(&comm->end) || !await_exits(comm, deadline_ns))
         (void)eo_local_fail(group, EO_ERR_TIMEOUT, "rank %u closed a communicator, but after %u ms a rank still reads its "
-                            "memory", comm->end.rank, group->params.timeout_ms);
+                            "memory", comm->end.rank, eo_patience_ms(&group->params));
     eo_local_end_close(&comm->end, drop_rank);
     free(comm);
 }

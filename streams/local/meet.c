@@ -9,6 +9,7 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
+#include "streams/patience.h"
 
 #define NOBODY UINT32_MAX
 
@@ -138,7 +139,7 @@ eo_status eo_local_meet(struct eo_local_end *end, bool to_leave, uint64_t from_n
 {
     struct eo_group *group = end->group;
     struct meeting meeting = {end, to_leave, NOBODY, NOBODY, NOBODY, NOBODY};
-    const uint64_t limit_ns = group->params.timeout_ms * UINT64_C(1000000);
+    const uint64_t limit_ns = eo_patience_ns(&group->params);
     const uint64_t passed_ns = eo_min_u64(eo_now_ns() - from_ns, eo_min_u64(2 * LOOK_NS, limit_ns));
     const bool in_time = has_met(&meeting) || await_meeting(&meeting, limit_ns - passed_ns);
     const eo_status failure = eo_local_failure(group);
@@ -167,7 +168,7 @@ eo_status eo_local_meet(struct eo_local_end *end, bool to_leave, uint64_t from_n
     return eo_local_fail(group, EO_ERR_TIMEOUT,
                          "rank %u has not %s %s, collective %llu, within %u ms of rank %u; find out why, or raise the timeout",
                          meeting.missing, to_leave ? "finished" : "entered", what, sequence,
-                         group->params.timeout_ms, end->rank);
+                         eo_patience_ms(&group->params), end->rank);
 }
 
 void eo_local_enter(struct eo_local_end *end, const struct eo_local_post *post)
@@ -205,7 +206,7 @@ static bool have_left(void *arg)
 
 bool eo_local_await_readers(struct eo_local_end *end)
 {
-    uint64_t left_ns = end->group->params.timeout_ms * UINT64_C(1000000);
+    uint64_t left_ns = eo_patience_ns(&end->group->params);
     while (!await_look(end, have_left, end, &left_ns))
         if (left_ns == 0)
             return false;

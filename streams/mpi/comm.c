@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "streams/cpu/device.h"
 #include "streams/mpi/internal.h"
+#include "streams/patience.h"
 #include "streams/transports.h"
 
 enum {
@@ -123,13 +124,13 @@ static eo_status late(struct eo_comm *comm, uint32_t set, bool has_entered)
     return eo_mpi_fail(comm->group, EO_ERR_TIMEOUT,
                        "rank %u has not %s %s, collective %llu, within %u ms of rank %u; find out why, or raise the timeout",
                        missing, has_entered ? "finished" : "entered", what,
-                       (unsigned long long)comm->number, comm->group->params.timeout_ms, comm->group->rank);
+                       (unsigned long long)comm->number, eo_patience_ms(&comm->group->params), comm->group->rank);
 }
 
 /* Of one set. Those that wait for others' posts sleep: they may wait for long. */
 static eo_status await_requests(struct eo_comm *comm, uint32_t set, bool has_entered)
 {
-    uint64_t left_ns = comm->group->params.timeout_ms * UINT64_C(1000000), looked_ns = eo_now_ns();
+    uint64_t left_ns = eo_patience_ns(&comm->group->params), looked_ns = eo_now_ns();
     for (uint32_t looks = 0;; looks++) {
         int is_complete = 0;
         eo_mpi_lock();

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "streams/nccl/internal.h"
+#include "streams/patience.h"
 
 eo_status eo_nccl_watch_init(struct eo_comm *comm)
 {
@@ -100,14 +101,14 @@ static eo_status check_oldest(struct eo_comm *comm)
             comm->waiting_since_ns = now_ns;
         return EO_OK;
     }
-    if (now_ns - comm->waiting_since_ns <= group->params.timeout_ms * UINT64_C(1000000))
+    if (now_ns - comm->waiting_since_ns <= eo_patience_ns(&group->params))
         return EO_OK;
     return eo_nccl_fail(comm->group, EO_ERR_TIMEOUT,
                         "rank %u of %u: %s '%s' of %llu bytes, collective %llu, has begun but not ended within %u ms: a rank "
                         "is gone, late, or issued something else; find it, or raise the timeout",
                         group->rank, group->params.rank_count, oldest->what, oldest->label,
                         (unsigned long long)oldest->bytes, (unsigned long long)oldest->sequence,
-                        group->params.timeout_ms);
+                        eo_patience_ms(&group->params));
 }
 
 static eo_status check(struct eo_comm *comm)
