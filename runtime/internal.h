@@ -192,6 +192,7 @@ struct offload_slot {
 
 struct runtime_offload {
     struct eo_storage *storage; /* NULL: nothing is offloaded */
+    uint64_t copy_bytes_max;    /* with GPUs: of a copy of it all in the host's memory, beside what is offloaded */
     struct offload_slot slots[64];
     uint64_t *sums, *sum_begin; /* of the file's pieces; the first one of each row on disk. NULL: storage is no file */
 };
@@ -402,7 +403,8 @@ EO_NODISCARD eo_status eo_offload_finish(struct eo_runtime *rt); /* and all of i
 EO_NODISCARD eo_status eo_offload_peek(struct eo_runtime *rt, uint32_t layer, uint64_t at, uint64_t bytes, void *room,
                                        void **out);
 
-/* checkpoint/saver.c: before a layer's shard is written; EO_NONE: any layer's. Blocks while a save still reads it there. */
+/* checkpoint/saver.c: before a layer's shard is written, or its write recorded; EO_NONE: any layer's, and a recording. Blocks while
+ * a save still reads it where it lies. */
 void eo_saver_await_layer(struct eo_runtime *rt, uint32_t layer);
 
 /* float8.c */

@@ -9,6 +9,7 @@
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "runtime/internal.h"
+#include "streams/cpu/available.h"
 
 static bool is_offloaded(const struct eo_plan *plan, uint32_t layer)
 {
@@ -31,15 +32,22 @@ static const char *folder_or_current(const char *folder)
     return folder ? folder : ".";
 }
 
+/* Ranks on GPUs share the host's memory with those of the machine's other GPUs. */
+static uint32_t sharers(const struct eo_runtime *rt)
+{
+    const uint64_t devices = rt->device->ops->is_host_memory || !rt->device->count ? 1 : rt->device->count;
+    return (uint32_t)eo_max_u64(1, eo_min_u64(rt->memory.ranks * devices, rt->world->rank_count));
+}
+
 eo_status eo_offload_check(struct eo_runtime *rt)
 {
     const uint64_t bytes = rt->plan->space_bytes[EO_SPACE_DISK];
     if (bytes == 0)
         return EO_OK;
-    /* Ranks on GPUs share the host's memory with those of the machine's other GPUs. */
-    const uint64_t devices = rt->device->ops->is_host_memory || !rt->device->count ? 1 : rt->device->count;
-    const uint32_t sharers = (uint32_t)eo_min_u64(rt->memory.ranks * devices, rt->world->rank_count);
-    return rt->device->ops->storage_check(rt->device, folder_or_current(rt->params.offload_folder), bytes, sharers);
+    const char *bound = "";
+    const uint64_t share = eo_memory_available(&bound) / 5 * 4 / sharers(rt), taken = bytes + rt->plan->space_bytes[EO_SPACE_HOST];
+    rt->offload.copy_bytes_max = share > taken ? share - taken : 0;
+    return rt->device->ops->storage_check(rt->device, folder_or_current(rt->params.offload_folder), bytes, sharers(rt));
 }
 
 static uint64_t piece_count(const struct eo_plan *plan, uint32_t row)
@@ -76,7 +84,7 @@ eo_status eo_offload_init(struct eo_runtime *rt, void *const *rows)
         return EO_OK;
     EO_TRY(rt->device->ops->storage_open(rt->device, folder_or_current(rt->params.offload_folder),
                                          plan->space_bytes[EO_SPACE_DISK], &rt->offload.storage));
-    if (rt->device->ops->storage_peek) /* a file: its disk may lose what it was given */
+    if (rt->device->ops->is_host_memory) /* it lies in a file: its disk may lose what it was given */
         EO_TRY(make_sums(rt));
     for (size_t s = 0; s < sizeof(rt->offload.slots) / sizeof(rt->offload.slots[0]); s++)
         rt->offload.slots[s].layer = EO_NONE;
@@ -220,7 +228,8 @@ eo_status eo_offload_peek(struct eo_runtime *rt, uint32_t layer, uint64_t at, ui
     const uint64_t end = eo_min_u64(eo_align_up(at + bytes, EO_STORAGE_PIECE), rt->plan->rows[row].bytes);
     struct eo_storage_copy copy = copy_of(rt, false, row, room, end - begin, NULL);
     copy.offset += begin;
-    copy.sums += begin / EO_STORAGE_PIECE;
+    if (copy.sums)
+        copy.sums += begin / EO_STORAGE_PIECE;
     *out = (char *)room + (at - begin);
     return rt->device->ops->storage_peek(rt->offload.storage, &copy);
 }

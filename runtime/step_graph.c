@@ -97,6 +97,7 @@ void eo_graph_take_scalars(struct eo_runtime *rt)
 
 static eo_status launch_graph(struct eo_runtime *rt)
 {
+    eo_saver_await_layer(rt, EO_NONE); /* the graph's updates cannot wait for their layers */
     EO_TRY(eo_graph_take_times(rt)); /* the launch writes others */
     eo_update_upload_scalars(rt, rt->update.next_scalars ? rt->update.next_scalars : rt->update.step.scalars);
     eo_graph_times_launch(rt->graph.times, rt->device);

@@ -35,6 +35,7 @@ typedef struct eo_saver_params {
     uint32_t keep;            /* [0: all] when a new one is whole, only so many newest ones stay */
     uint32_t blob_bytes_max;  /* [4096] of the trainer's own */
     const eo_log *log;        /* [silence] copied; called from the saver's thread too */
+    bool in_place;            /* with GPUs: no copy of what is offloaded [only where host memory has no room for one] */
 } eo_saver_params;
 #define eo_saver_params(...) EO_PARAMS(eo_saver_params, __VA_ARGS__)
 
@@ -77,7 +78,8 @@ extern "C" {
 
 /*
  * Host memory that a rank of this plan needs for saving (pinned on a GPU), beside the plan: reserved by
- * eo_saver_create, and given back by eo_saver_destroy. Where state lies in a file on disk it is not taken: about 8 MiB are.
+ * eo_saver_create, and given back by eo_saver_destroy. Less is taken where a checkpoint is written in place, see
+ * eo_saver_begin.
  */
 EO_EXPORT uint64_t eo_saver_bytes(const eo_plan *plan, uint32_t rank, uint32_t blob_bytes_max);
 
@@ -88,15 +90,22 @@ EO_EXPORT uint64_t eo_saver_bytes(const eo_plan *plan, uint32_t rank, uint32_t b
  */
 #define eo_saver_create EO_OF_API(eo_saver_create)
 EO_EXPORT EO_NODISCARD eo_status eo_saver_create(eo_saver **out, const eo_saver_params *params);
+/* Whether it writes in place what is offloaded. *copy_bytes (NULL is taken) gets what it reserved in host memory. */
+EO_EXPORT bool eo_saver_is_in_place(const eo_saver *saver, uint64_t *copy_bytes);
 /* Waits for its thread; a checkpoint that is not whole by then never will be. Writes NULL. Before the runtime's. */
 EO_EXPORT void eo_saver_destroy(eo_saver **saver);
 
 /*
  * Saves the state after the last finished step: copies it to the reserved memory, and leaves the writing to the saver's
  * thread. A run with state in a file on disk has no copy: the thread reads from shards and file; updates, fills and loads
- * wait until it has read the values they change (one saver of a runtime; others copy). The schedule goes on as it was; with late
- * updates those that are left are made first, and the next step runs the first-step list.
- * Between steps; every rank, after the same step. Allocates nothing; waits for the copy (on a GPU it is only issued).
+ * wait until it has read the values they change (one saver of a runtime; others copy). On a GPU, in place means: what is
+ * offloaded is read from where it lies in host memory, the rest is copied; a recorded step waits until this rank's file is
+ * written. One rank's disk may keep the others waiting: until the save is over collectives have more time than their timeout,
+ * by a minute and what the largest file of a rank takes at 20 MB/s.
+ * The schedule goes on as it was; with late updates those that are left are made first, and the next step runs the first-step
+ * list.
+ * Between steps; every rank, after the same step. Allocates nothing; waits for the copy (on a GPU it is only issued, unless
+ * in place).
  * EO_OK, EO_IN_PROGRESS: the save before is not over, nothing was begun (on all ranks alike), EO_ERR_INVALID.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes);

@@ -123,9 +123,6 @@ void eo_checkpoint_free_tables(struct checkpoint_tables *tables);
 struct checkpoint_section *eo_checkpoint_blob_section(const struct checkpoint_tables *tables);
 void eo_checkpoint_set_blob_bytes(struct checkpoint_tables *tables, uint32_t bytes);
 
-/* What is in a file after the head, padding included. */
-uint64_t eo_checkpoint_data_bytes(const struct checkpoint_tables *tables);
-
 /* "weights of block.3", "optimizer state 1 of head", "the trainer's bytes". */
 void eo_checkpoint_section_text(const struct checkpoint_tables *tables, const struct checkpoint_section *section,
                                 char *text, size_t bytes);

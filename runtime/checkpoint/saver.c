@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Saving beside training. eo_saver_begin copies what is to be saved into memory reserved at create, which is laid out as the
- * file is; a thread writes it.
+ * Saving beside training. eo_saver_begin copies what is to be saved into memory reserved at create; a thread writes it.
  *
- * The state of a run that has some of it on disk is written from where it lies, and no copy is made: the thread passes over
- * the layers, and the update of each waits until it has been passed (runtime/checkpoint/in_place.h).
+ * What is offloaded is written from where it lies (runtime/checkpoint/image.h), on GPUs where host memory has no room for a copy:
+ * the thread passes over the layers, and the update of each waits until it has been passed, a step as a graph until all have.
  *
  *     compute thread    IDLE --begin--> COPYING --copy done--> WRITING .... WRITTEN --all ranks have--> ENDING ....... IDLE
  *     saver's thread                                           file, fsync                              rank 0: commit
@@ -22,8 +21,9 @@
 #include <time.h>
 
 #include "base/check.h"
-#include "runtime/checkpoint/in_place.h"
+#include "runtime/checkpoint/image.h"
 #include "runtime/internal.h"
+#include "streams/patience.h"
 
 enum saver_phase { SAVER_IDLE, SAVER_COPYING, SAVER_WRITING, SAVER_WRITTEN, SAVER_FAILED, SAVER_ENDING };
 enum saver_job { JOB_NONE, JOB_WRITE, JOB_COMMIT, JOB_DISCARD, JOB_END };
@@ -39,17 +39,15 @@ struct eo_saver {
     int lock; /* rank 0's, of the folder; -1: none */
     uint32_t keep, blob_bytes_max;
     struct checkpoint_tables tables;
-    char *image; /* of what follows the head in the file; host memory that the device copies to; in place: of its end */
-    uint64_t image_bytes;
-    bool is_in_place;
-    void *piece; /* where split weights are joined */
-    void *room;  /* in place: for a piece from the disk */
+    struct checkpoint_image image;
+    void *piece; /* for the thread */
 
     /* of the compute thread */
     enum saver_phase phase;
     bool is_given_up; /* ENDING: a rank could not write its file */
     double verdict;   /* ENDING: rank 0's, when its thread has done */
     struct eo_event copied;
+    uint32_t patience_ms; /* 0: nobody waits for this rank's disk */
     eo_saver_report report;
     uint64_t copied_ns;
     uint64_t waited_ns; /* for layers to be passed */
@@ -70,20 +68,14 @@ struct eo_saver {
 
 /* -- the thread ----------------------------------------------------------------------------------------------------*/
 
-static bool is_split(const struct eo_saver *saver, const struct checkpoint_section *section)
+static struct timespec deadline_in(uint32_t ms)
 {
-    return saver->rt->shards.split && section->array == 0 && section->layer != CHECKPOINT_TRAINER;
-}
-
-static bool is_narrow(const struct eo_saver *saver, const struct checkpoint_section *section)
-{
-    return section->layer != CHECKPOINT_TRAINER && saver->rt->plan->layers[section->layer].float8_frozen;
-}
-
-/* In the image, which is of the trainer's bytes alone where all else is saved in place. */
-static char *room_of(const struct eo_saver *saver, const struct checkpoint_section *section)
-{
-    return saver->image + (saver->is_in_place ? 0 : section->file_offset - saver->tables.head->head_bytes);
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)(ms % 1000) * 1000000;
+    until.tv_sec += (time_t)(ms / 1000) + until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    return until;
 }
 
 /* A file's sections are in the order of layers: those before this one are written. */
@@ -95,16 +87,40 @@ static void pass_layers(struct eo_saver *saver, uint32_t layer)
     pthread_mutex_unlock(&saver->mutex);
 }
 
+/* On a GPU there is a copy of what is not offloaded, and a recorded step waits when it is launched. */
+static bool is_read_there(const struct eo_runtime *rt, uint32_t layer)
+{
+    const bool is_copied = layer != EO_NONE && !rt->device->ops->is_host_memory && rt->plan->layers[layer].disk_row == EO_NONE;
+    return rt->saver && rt->saver->phase == SAVER_WRITING && !is_copied && !rt->graph.recording;
+}
+
+/* Whether the thread need not be waited for any more, after some milliseconds. */
+static bool has_passed(struct eo_saver *saver, uint32_t layer)
+{
+    enum { ROUND_MS = 100 };
+    const struct timespec until = deadline_in(ROUND_MS);
+    int result = 0;
+    pthread_mutex_lock(&saver->mutex);
+    while (saver->job == JOB_WRITE && saver->passed_layers <= layer && result != ETIMEDOUT)
+        result = pthread_cond_timedwait(&saver->changed, &saver->mutex, &until);
+    const bool has = saver->job != JOB_WRITE || saver->passed_layers > layer;
+    pthread_mutex_unlock(&saver->mutex);
+    return has;
+}
+
+/* Where the world has failed, the thread gives up: its file would belong to no checkpoint. */
 void eo_saver_await_layer(struct eo_runtime *rt, uint32_t layer)
 {
     struct eo_saver *saver = rt->saver;
-    if (!saver || saver->phase != SAVER_WRITING)
+    char failure[8] = "";
+    if (!is_read_there(rt, layer))
         return;
     const uint64_t begin_ns = eo_now_ns();
-    pthread_mutex_lock(&saver->mutex);
-    while (saver->job == JOB_WRITE && saver->passed_layers <= layer)
-        pthread_cond_wait(&saver->changed, &saver->mutex);
-    pthread_mutex_unlock(&saver->mutex);
+    while (!has_passed(saver, layer)) {
+        eo_world_failure(rt->world, failure, sizeof(failure));
+        if (failure[0])
+            atomic_store(&saver->gives_up, true);
+    }
     saver->waited_ns += eo_now_ns() - begin_ns;
 }
 
@@ -112,29 +128,14 @@ static const void *image_part(void *user, const struct checkpoint_section *secti
                               void *piece, struct checkpoint_error *error)
 {
     struct eo_saver *saver = user;
-    const char *room = room_of(saver, section);
     if (atomic_load_explicit(&saver->gives_up, memory_order_relaxed)) {
         (void)eo_checkpoint_io_error(error, 0, "checkpoint of step %llu: abandoned, the run ends",
                                      (unsigned long long)saver->tables.head->step);
         return NULL;
     }
-    if (saver->is_in_place && section->layer != CHECKPOINT_TRAINER) {
+    if (section->layer != CHECKPOINT_TRAINER)
         pass_layers(saver, section->layer);
-        return eo_in_place_part(saver->rt, section, at, bytes, piece, saver->room, error);
-    }
-    if (is_narrow(saver, section)) { /* as it lies on the device; MXFP8 fits in the room of its floats */
-        eo_float8_read_frozen(saver->rt, section->layer, room, at / sizeof(float), bytes / sizeof(float), piece);
-        memset((char *)piece + bytes, 0, eo_align_up(bytes, CHECKPOINT_ALIGN) - bytes);
-        return piece;
-    }
-    if (!is_split(saver, section))
-        return room + at;
-    const uint16_t *high = (const uint16_t *)(const void *)room; /* both halves lie in the section's room, the high ones first */
-    const uint64_t from = at / sizeof(float);
-    eo_shard_join(saver->rt, section->layer, high, (const int16_t *)(high + section->count) + from, from, bytes / sizeof(float),
-                  piece);
-    memset((char *)piece + bytes, 0, eo_align_up(bytes, CHECKPOINT_ALIGN) - bytes);
-    return piece;
+    return eo_image_part(&saver->image, section, at, bytes, piece, error);
 }
 
 static eo_status run_job(struct eo_saver *saver, enum saver_job job)
@@ -191,11 +192,7 @@ static void give_job(struct eo_saver *saver, enum saver_job job)
 /* Whether the thread has nothing to do, after at most so many milliseconds. */
 static bool is_idle(struct eo_saver *saver, uint32_t patience_ms)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)(patience_ms % 1000) * 1000000;
-    until.tv_sec += (time_t)(patience_ms / 1000) + until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    const struct timespec until = deadline_in(patience_ms);
     pthread_mutex_lock(&saver->mutex);
     while (patience_ms && saver->job != JOB_NONE &&
            pthread_cond_timedwait(&saver->changed, &saver->mutex, &until) != ETIMEDOUT)
@@ -256,18 +253,39 @@ uint64_t eo_saver_bytes(const eo_plan *plan, uint32_t rank, uint32_t blob_bytes_
     return bytes;
 }
 
+/* Not where steps would lose time for memory that is there: copies on a GPU's host are faster than disks. */
+static bool is_to_be_in_place(const struct eo_runtime *rt, const eo_saver_params *params)
+{
+    if (rt->saver || !eo_image_may_be_in_place(rt))
+        return false;
+    if (rt->device->ops->is_host_memory || params->in_place)
+        return true;
+    return eo_saver_bytes(rt->plan, rt->world->rank, params->blob_bytes_max) > rt->offload.copy_bytes_max;
+}
+
+/* That others may wait for a rank whose updates wait for its disk. The same on all ranks, for only some of them may be in place. */
+static uint32_t patience_ms(const struct eo_runtime *rt, uint32_t blob_bytes_max)
+{
+    const uint64_t stall_ms = 60000, bytes_per_ms = 20000; /* of a slow disk */
+    uint64_t most = 0;
+    if (!eo_image_may_be_in_place(rt))
+        return 0;
+    for (uint32_t r = 0; r < rt->world->rank_count; r++)
+        most = eo_max_u64(most, eo_saver_bytes(rt->plan, r, blob_bytes_max));
+    return (uint32_t)eo_min_u64(stall_ms + most / bytes_per_ms, UINT32_MAX);
+}
+
 static eo_status saver_init(struct eo_saver *saver, const eo_saver_params *params)
 {
     struct eo_runtime *rt = saver->rt;
     struct checkpoint_tables model;
     saver->folder = strdup(params->folder);
     saver->piece = aligned_alloc(CHECKPOINT_ALIGN, CHECKPOINT_PIECE);
-    saver->is_in_place = !rt->saver && eo_in_place_is_possible(rt);
-    if (saver->is_in_place) {
+    const bool in_place = is_to_be_in_place(rt, params);
+    saver->patience_ms = patience_ms(rt, params->blob_bytes_max);
+    if (in_place)
         rt->saver = saver;
-        saver->room = aligned_alloc(CHECKPOINT_ALIGN, EO_IN_PLACE_ROOM_BYTES);
-    }
-    if (!saver->folder || !saver->piece || (saver->is_in_place && !saver->room))
+    if (!saver->folder || !saver->piece)
         return EO_ERR_NO_MEMORY;
     EO_TRY(eo_checkpoint_describe_plan(&model, rt->plan));
     const eo_status status = eo_checkpoint_make_tables(&saver->tables, &model, rt->world->rank, rt->world->rank_count,
@@ -275,11 +293,7 @@ static eo_status saver_init(struct eo_saver *saver, const eo_saver_params *param
                                                        &(struct own_ranges){rt->plan, rt->world->rank});
     eo_checkpoint_free_tables(&model);
     EO_TRY(status);
-    void *image;
-    saver->image_bytes = saver->is_in_place ? eo_align_up(saver->blob_bytes_max, CHECKPOINT_ALIGN)
-                                            : eo_checkpoint_data_bytes(&saver->tables);
-    EO_TRY(rt->device->ops->reserve(rt->device, EO_MEMORY_KIND_HOST, saver->image_bytes, &image));
-    saver->image = image;
+    EO_TRY(eo_image_init(&saver->image, rt, &saver->tables, saver->blob_bytes_max, in_place));
     return start_thread(saver);
 }
 
@@ -310,7 +324,7 @@ eo_status eo_saver_create(eo_saver **out, const eo_saver_params *params)
     status = saver_init(saver, params);
     if (status < 0) {
         (void)eo_runtime_fail(rt, status, "memory and thread for checkpoints (%.1f MiB of host memory)",
-                              (double)saver->image_bytes / (1 << 20));
+                              (double)saver->image.bytes / (1 << 20));
         eo_saver_destroy(&saver);
     }
     *out = saver;
@@ -328,6 +342,13 @@ static void end_thread(struct eo_saver *saver)
     pthread_mutex_destroy(&saver->mutex);
 }
 
+bool eo_saver_is_in_place(const eo_saver *saver, uint64_t *copy_bytes)
+{
+    if (copy_bytes)
+        *copy_bytes = saver ? saver->image.bytes : 0;
+    return saver && saver->image.is_in_place;
+}
+
 void eo_saver_destroy(eo_saver **pointer)
 {
     if (!pointer || !*pointer)
@@ -336,16 +357,16 @@ void eo_saver_destroy(eo_saver **pointer)
     struct eo_device *device = saver->rt->device;
     if (saver->thread_started)
         end_thread(saver);
-    if (saver->is_in_place)
+    if (saver->rt->saver == saver)
         saver->rt->saver = NULL;
+    if (saver->phase != SAVER_IDLE)
+        eo_patience_end();
     if (saver->phase == SAVER_COPYING && !device->is_lost)
         (void)device->ops->drain(device); /* the device still writes there */
-    if (saver->image)
-        device->ops->release(device, EO_MEMORY_KIND_HOST, saver->image, saver->image_bytes);
+    eo_image_fini(&saver->image);
     eo_checkpoint_free_tables(&saver->tables);
     eo_checkpoint_unlock(saver->lock);
     free(saver->piece);
-    free(saver->room);
     free(saver->folder);
     free(saver);
     *pointer = NULL;
@@ -353,71 +374,15 @@ void eo_saver_destroy(eo_saver **pointer)
 
 /* -- copying -------------------------------------------------------------------------------------------------------*/
 
-static void copy_weights(struct eo_saver *saver, const struct checkpoint_section *section, char *room)
-{
-    struct eo_device *device = saver->rt->shards.device;
-    const struct layer_shard *shard = &saver->rt->shards.layers[section->layer];
-    if (is_narrow(saver, section)) {
-        device->ops->download(device, room, shard->narrow, eo_plan_float8_runs(saver->rt->plan, section->layer, saver->rt->shards.rank,
-                                                                               NULL, NULL));
-        return;
-    }
-    if (!saver->rt->shards.split) {
-        device->ops->download(device, room, shard->weights, section->bytes);
-        return;
-    }
-    const uint64_t half = section->count * sizeof(uint16_t);
-    device->ops->download(device, room, shard->high, half);
-    if (shard->low) /* frozen layers have none: that part of the room stays zero */
-        device->ops->download(device, room + half, shard->low, half);
-}
-
-/* What the second array leaves out stays zero in the room, and so in the file: every array is whole there. */
-static void copy_state(struct eo_saver *saver, const struct checkpoint_section *section, char *room)
-{
-    struct eo_device *device = saver->rt->shards.device;
-    const struct layer_shard *shard = &saver->rt->shards.layers[section->layer];
-    const struct eo_plan *plan = saver->rt->plan;
-    const float *state = shard->state[section->array - 1];
-    if (!eo_plan_is_sparse(&plan->layers[section->layer], section->array - 1)) {
-        device->ops->download(device, room, state, section->bytes);
-        return;
-    }
-    for (uint32_t i = 0; i < shard->range_count; i++) {
-        const struct shard_range *range = &shard->ranges[i];
-        if (!plan->groups[range->group].matrix)
-            device->ops->download(device, room + range->offset * sizeof(float), state + range->second,
-                                  range->count * sizeof(float));
-    }
-}
-
-static eo_status copy_sections(struct eo_saver *saver)
+/* In place the thread passes layers from the end of begin on, so that updates know what to wait for. */
+static eo_status copy(struct eo_saver *saver)
 {
     struct eo_device *device = saver->rt->device;
-    const struct checkpoint_tables *tables = &saver->tables;
-    if (saver->is_in_place)
-        return eo_offload_finish(saver->rt);
-    for (uint32_t s = 0; s + 1 < tables->head->section_count; s++) {
-        const struct checkpoint_section *section = &tables->sections[s];
-        char *room = room_of(saver, section);
-        EO_TRY(eo_offload_take(saver->rt, section->layer, false));
-        if (section->array == 0)
-            copy_weights(saver, section, room);
-        else
-            copy_state(saver, section, room);
-    }
+    EO_TRY(eo_image_copy(&saver->image));
     device->ops->record(device, EO_QUEUE_COMPUTE, &saver->copied);
-    return EO_OK;
-}
-
-static void copy_blob(struct eo_saver *saver, const void *blob, uint32_t bytes)
-{
-    const struct checkpoint_section *section = eo_checkpoint_blob_section(&saver->tables);
-    char *room = room_of(saver, section);
-    if (bytes)
-        memcpy(room, blob, bytes);
-    memset(room + bytes, 0, eo_align_up(saver->blob_bytes_max, CHECKPOINT_ALIGN) - bytes);
-    eo_checkpoint_set_blob_bytes(&saver->tables, bytes);
+    return saver->image.is_in_place && !device->ops->is_host_memory
+               ? eo_host_await(saver->rt, &saver->copied, "waiting for the copy of a checkpoint")
+               : EO_OK;
 }
 
 eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes)
@@ -440,14 +405,16 @@ eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes)
     saver->tables.head->step = rt->steps.finished;
     saver->tables.head->skipped = rt->steps.skipped + rt->steps.skipped_here;
     saver->error[0] = '\0';
-    copy_blob(saver, blob, blob_bytes);
-    EO_TRY(copy_sections(saver));
+    eo_image_set_blob(&saver->image, blob, blob_bytes, saver->blob_bytes_max);
+    eo_checkpoint_set_blob_bytes(&saver->tables, blob_bytes);
+    EO_TRY(copy(saver));
     saver->phase = SAVER_COPYING;
+    eo_patience_begin(saver->patience_ms);
     saver->copied_ns = eo_now_ns();
     saver->waited_ns = 0;
     saver->report = (eo_saver_report){.step = rt->steps.finished, .file_bytes = saver->tables.head->file_bytes,
                                       .copy_ns = saver->copied_ns - begin_ns};
-    if (rt->device->ops->is_host_memory) { /* the copy is there */
+    if (rt->device->ops->is_host_memory || saver->image.is_in_place) { /* the copy is there */
         give_job(saver, JOB_WRITE);
         saver->phase = SAVER_WRITING;
     }
@@ -534,6 +501,7 @@ eo_status eo_saver_poll(eo_saver *saver, double sum, eo_saver_report *report)
     if (said == 0)
         return EO_IN_PROGRESS;
     saver->phase = SAVER_IDLE;
+    eo_patience_end();
     saver->report.is_written = failed == 0;
     saver->report.copy_ns += saver->waited_ns;
     if (report)

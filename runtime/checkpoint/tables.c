@@ -204,11 +204,6 @@ void eo_checkpoint_set_blob_bytes(struct checkpoint_tables *tables, uint32_t byt
     tables->head->file_bytes = blob->file_offset + eo_align_up(bytes, CHECKPOINT_ALIGN);
 }
 
-uint64_t eo_checkpoint_data_bytes(const struct checkpoint_tables *tables)
-{
-    return tables->head->file_bytes - tables->head->head_bytes;
-}
-
 void eo_checkpoint_section_text(const struct checkpoint_tables *tables, const struct checkpoint_section *section,
                                 char *text, size_t bytes)
 {

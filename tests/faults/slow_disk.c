@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A disk that is slow, to be preloaded: the first pwrite and the first fsync of a process take SLOW_DISK_MS, each pread
- * SLOW_READ_MS, and each fsync SLOW_SYNC_MS. With SLOW_FINALIZE the process never comes to MPI_Finalize, and the
+ * A disk that is slow, to be preloaded: the first pwrite and the first fsync of a process take SLOW_DISK_MS (with SLOW_FILE the
+ * first to a file with that in its path), each pread SLOW_READ_MS, and each fsync SLOW_SYNC_MS. With SLOW_FINALIZE the process never comes to MPI_Finalize, and the
  * file that SLOW_OPEN names is never opened.
  */
 #include <dlfcn.h>
@@ -17,10 +17,18 @@
 
 static atomic_bool has_written, has_synced;
 
-static void wait_once(atomic_bool *has, const char *call)
+static bool is_slow(int file)
+{
+    const char *part = getenv("SLOW_FILE");
+    char link[64], path[4096] = "";
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", file);
+    return !part || (readlink(link, path, sizeof(path) - 1) > 0 && strstr(path, part));
+}
+
+static void wait_once(int file, atomic_bool *has, const char *call)
 {
     const char *ms = getenv("SLOW_DISK_MS");
-    if (!ms || atomic_exchange(has, true))
+    if (!ms || !is_slow(file) || atomic_exchange(has, true))
         return;
     fprintf(stderr, "slow disk: %s\n", call);
     usleep((useconds_t)atoi(ms) * 1000);
@@ -30,7 +38,7 @@ __attribute__((visibility("default"))) ssize_t pwrite64(int file, const void *da
 {
     ssize_t (*next)(int, const void *, size_t, off_t);
     *(void **)&next = dlsym(RTLD_NEXT, "pwrite64");
-    wait_once(&has_written, "pwrite");
+    wait_once(file, &has_written, "pwrite");
     return next(file, data, bytes, at);
 }
 
@@ -39,7 +47,7 @@ __attribute__((visibility("default"))) int fsync(int file)
     int (*next)(int);
     const char *ms = getenv("SLOW_SYNC_MS");
     *(void **)&next = dlsym(RTLD_NEXT, "fsync");
-    wait_once(&has_synced, "fsync");
+    wait_once(file, &has_synced, "fsync");
     if (ms)
         usleep((useconds_t)atoi(ms) * 1000);
     return next(file);

@@ -34,7 +34,7 @@ eo_status case_save(struct case_rank *self)
 {
     eo_saver *saver;
     eo_saver_report report;
-    EO_TRY(eo_saver_create(&saver, eo_saver_params(.runtime = self->rt, .folder = folder)));
+    EO_TRY(eo_saver_create(&saver, eo_saver_params(.runtime = self->rt, .folder = folder, .in_place = self->world->end_step % 2)));
     eo_status status = eo_saver_begin(saver, NULL, 0);
     if (status >= 0)
         status = eo_saver_wait(saver, &report);

@@ -308,7 +308,7 @@ static eo_status choose(struct tool_options *o, const struct told *told, bool te
     *chosen = choice.chosen;
     if (!tells)
         return EO_OK;
-    tool_rates_text(&told->rates, text, sizeof(text));
+    tool_rates_text(&told->rates, tool_options_on_gpu(o), text, sizeof(text));
     printf("rates of a rank%s: %s\n", uses_kept_rates(o, &told->kept) ? ", of the checkpoint" : "", text);
     tool_budget_print(stdout, "", &choice, &request);
     return EO_OK;

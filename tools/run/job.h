@@ -109,7 +109,8 @@ struct tool_job_step {
 /* Each may be NULL. */
 struct tool_job_hooks {
     void *user;
-    eo_status (*begin)(void *user, struct tool_problem *problem); /* rank 0, before the first step: all have their weights */
+    /* Rank 0, before the first step: all have their weights. */
+    eo_status (*begin)(void *user, const struct tool_job_rank *rank, struct tool_problem *problem);
     void (*step)(void *user, const struct tool_job_step *step);   /* rank 0, after each step */
     void (*validation)(void *user, uint64_t step, double loss);         /* rank 0 */
     void (*saved)(void *user, const struct tool_job_saved *saved);      /* rank 0: all ranks' files are written */

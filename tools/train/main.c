@@ -30,18 +30,27 @@ static void on_interrupt(int number)
     signal(number, SIG_DFL);
 }
 
-static eo_status on_begin(void *user, struct tool_problem *problem)
+static void tell_checkpoints(const struct train *train, const struct tool_job_rank *rank)
+{
+    uint64_t copy_bytes;
+    const char *folder = train->settings.checkpoint.folder;
+    const bool is_in_place = eo_saver_is_in_place(rank->saver, &copy_bytes), on_gpu = tool_options_on_gpu(train->job.options);
+    const double copy_mib = (double)copy_bytes / (1 << 20);
+    if (folder && is_in_place && on_gpu)
+        printf("checkpoints in %s: what is offloaded is written from where it lies, and updates wait for it; a copy of the rest, "
+               "%.1f MiB a rank in host memory, beside the plan\n", folder, copy_mib);
+    else if (folder && is_in_place)
+        printf("checkpoints in %s: written from memory and disk as they are, without a copy\n", folder);
+    else if (folder)
+        printf("checkpoints in %s: a copy of %.1f MiB a rank in host memory, beside the plan\n", folder, copy_mib);
+}
+
+static eo_status on_begin(void *user, const struct tool_job_rank *rank, struct tool_problem *problem)
 {
     struct train *train = user;
     EO_TRY(tool_run_logs_open(&train->logs, &train->settings.logs, &train->job, problem));
     tool_report_start(&train->job);
-    const bool is_in_place = !tool_options_on_gpu(train->job.options) && train->job.options->plan.offload_layers > 0;
-    if (train->settings.checkpoint.folder && is_in_place)
-        printf("checkpoints in %s: written from memory and disk as they are, without a copy\n", train->settings.checkpoint.folder);
-    else if (train->settings.checkpoint.folder)
-        printf("checkpoints in %s: a copy of %.1f MiB a rank in host memory, beside the plan\n",
-               train->settings.checkpoint.folder,
-               (double)eo_saver_bytes(train->job.plan, 0, TOOL_JOB_SETTINGS_MAX) / (1 << 20));
+    tell_checkpoints(train, rank);
     tool_gpu_watch_from_now(&train->watch);
     tool_progress_begin(&train->progress, &train->job);
     return EO_OK;

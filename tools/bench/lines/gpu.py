@@ -212,7 +212,8 @@ def options(r):
     if not has_trained(r, "options of memory", train(r, "base", 20, common, hashed=True)):
         return
     base = last("weights_hash", read(r, "base.jsonl"))
-    for words in ON_GPU:
+    saved = f"--offload-layers all --checkpoint {os.path.join(r.work, 'in_place')} --checkpoint-every 4 --checkpoint-in-place"
+    for words in [*ON_GPU, saved]:
         if has_trained(r, words, train(r, "mode", 20, common + words, hashed=True)):
             expect_hash(r, words, "mode", base)
 

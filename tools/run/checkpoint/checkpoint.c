@@ -79,7 +79,8 @@ eo_status tool_job_checkpoint_start(struct tool_job_rank *rank)
     rank->saved_step = job->checkpoints->resume_path[0] ? job->first_step : UINT64_MAX;
     const eo_status status = eo_saver_create(
         &rank->saver, eo_saver_params(.runtime = rank->runtime, .folder = job->checkpoints->options->folder,
-                                      .keep = job->checkpoints->options->keep, .blob_bytes_max = TOOL_JOB_SETTINGS_MAX));
+                                      .keep = job->checkpoints->options->keep, .blob_bytes_max = TOOL_JOB_SETTINGS_MAX,
+                                      .in_place = job->checkpoints->options->in_place));
     if (status == EO_ERR_INVALID) /* another run writes there */
         atomic_store(&rank->job->bad_input, true);
     if (status >= 0 && rank->rank == 0) /* all have loaded what they go on from, or read only that */

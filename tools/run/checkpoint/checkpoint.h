@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checkpoints of a training run: --checkpoint, --checkpoint-every, --checkpoint-used, --keep, --resume.
+ * Checkpoints of a training run: --checkpoint, --checkpoint-every, --checkpoint-in-place, --checkpoint-used, --keep, --resume.
  *
  * Beside the weights a checkpoint holds the trainer's settings as JSON (tools/run/options/settings.c): what the next run needs to go on
  * where this one was, and what it is held against. Batches and learning rate are functions of the step and of the seed,
@@ -21,6 +21,7 @@ struct tool_checkpoint_options {
     const char *folder;      /* NULL: nothing is saved */
     uint64_t every;          /* 0: only after the last step */
     uint32_t keep;           /* 0: all */
+    bool in_place;           /* without a copy of what is offloaded, on GPUs too */
     bool used;               /* `folder` may hold checkpoints of another run */
     bool resume;
     const char *resume_path; /* NULL: the newest of `folder`, or from the start where there is none */

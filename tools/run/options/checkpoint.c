@@ -2,7 +2,7 @@
 #include "tools/run/checkpoint/checkpoint.h"
 #include "tools/shared/arguments.h"
 
-enum { CHECKPOINT_FOLDER = 0x400, CHECKPOINT_EVERY, CHECKPOINT_KEEP, CHECKPOINT_RESUME, CHECKPOINT_USED };
+enum { CHECKPOINT_FOLDER = 0x400, CHECKPOINT_EVERY, CHECKPOINT_KEEP, CHECKPOINT_RESUME, CHECKPOINT_USED, CHECKPOINT_IN_PLACE };
 
 static const struct argp_option checkpoint_option_table[] = {
     {"checkpoint", CHECKPOINT_FOLDER, "DIR", 0,
@@ -15,6 +15,8 @@ static const struct argp_option checkpoint_option_table[] = {
     {"checkpoint-used", CHECKPOINT_USED, NULL, 0,
      "save in DIR beside the checkpoints of another run; --keep then counts and removes those too [without this only --resume "
      "accepts such a folder]", 4},
+    {"checkpoint-in-place", CHECKPOINT_IN_PLACE, NULL, 0,
+     "on GPUs: write offloaded state from where it lies; updates wait for it [a copy of it, where host memory has room]", 4},
     {0},
 };
 
@@ -42,9 +44,11 @@ static error_t parse_checkpoint_option(int key, char *text, struct argp_state *s
         options->resume_path = text ? text : next_word(state);
         return 0;
     case CHECKPOINT_USED: options->used = true; return 0;
+    case CHECKPOINT_IN_PLACE: options->in_place = true; return 0;
     case ARGP_KEY_END:
-        if ((options->every || options->keep || options->used) && !options->folder)
-            argp_error(state, "--checkpoint-every, --keep and --checkpoint-used need --checkpoint; name its folder");
+        if ((options->every || options->keep || options->used || options->in_place) && !options->folder)
+            argp_error(state, "--checkpoint-every, --checkpoint-in-place, --checkpoint-used and --keep need --checkpoint; "
+                              "name its folder");
         if ((options->folder && !options->folder[0]) || (options->resume_path && !options->resume_path[0]))
             argp_error(state, "the folder of --checkpoint or --resume is empty; name one");
         if (options->resume && !options->resume_path && !options->folder)

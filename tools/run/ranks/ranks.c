@@ -354,7 +354,7 @@ static eo_status begin(struct tool_job_rank *rank)
 {
     struct tool_problem problem;
     const struct tool_job_hooks *hooks = &rank->job->hooks;
-    const eo_status status = rank->rank == 0 && hooks->begin ? hooks->begin(hooks->user, &problem) : EO_OK;
+    const eo_status status = rank->rank == 0 && hooks->begin ? hooks->begin(hooks->user, rank, &problem) : EO_OK;
     if (status < 0) {
         const eo_log log = tool_job_log(&rank->log_catch);
         log.write(log.user, EO_LOG_ERROR, problem.text);

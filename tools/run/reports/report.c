@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/run/checkpoint/checkpoint.h"
 #include "tools/run/reports/progress.h"
 #include "tools/planning/reduction_text.h"
 
@@ -72,6 +73,18 @@ static void report_bf16(const struct tool_job *job)
         printf("bf16: this processor has %s, which --dtype bf16 uses\n", eo_kernels_name());
 }
 
+static const char *steps_text(const struct tool_job *job)
+{
+    const struct tool_options *o = job->options;
+    if (!o->plan.graph)
+        return "operation by operation";
+    if (job->val_every == 1)
+        return "operation by operation, for a validation follows each";
+    if (job->checkpoints && job->checkpoints->options->every == 1)
+        return "as a rule operation by operation, for a checkpoint follows each";
+    return "as a graph after the first";
+}
+
 void tool_report_start(const struct tool_job *job)
 {
     const struct tool_options *o = job->options;
@@ -94,7 +107,7 @@ void tool_report_start(const struct tool_job *job)
                : o->plan.float8_frozen ? "blocks' frozen matrices in mxfp8, "
                                        : "",
                reduced,
-               o->plan.graph ? "as a graph after the first" : "operation by operation");
+               steps_text(job));
     report_data(job);
     printf("step: %u sequence%s x %u token%s a rank, %u micro-batch%s: %llu token%s\n", job->shape.batch,
            tool_plural(job->shape.batch), job->shape.seq, tool_plural(job->shape.seq), job->shape.micro_batches,
