@@ -167,10 +167,13 @@ void tool_rates_slower(struct tool_rates *rates, const struct tool_rates *other)
             *tried_field_of(&rates->tried, f) = *tried_field_of(&copy.tried, f);
 }
 
-void tool_rates_text(const struct tool_rates *r, char *text, size_t bytes)
+void tool_rates_text(const struct tool_rates *r, bool on_gpu, char *text, size_t bytes)
 {
-    char disk[80] = "no disk";
-    if (r->disk_bytes_per_s > 0 && r->disk_cache_bytes > 0)
+    char disk[80] = "";
+    snprintf(disk, sizeof(disk), on_gpu ? "nothing offloaded" : "no disk");
+    if (r->disk_bytes_per_s > 0 && on_gpu)
+        snprintf(disk, sizeof(disk), "copies from and to the host %.1f GB/s", r->disk_bytes_per_s * 1e-9);
+    else if (r->disk_bytes_per_s > 0 && r->disk_cache_bytes > 0)
         snprintf(disk, sizeof(disk), "disk %.2f GB/s by %.1f MiB of page cache", r->disk_bytes_per_s * 1e-9,
                  r->disk_cache_bytes / (1 << 20));
     else if (r->disk_bytes_per_s > 0)

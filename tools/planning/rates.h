@@ -47,8 +47,8 @@ double tool_rates_fp32_products(const struct tool_rates *rates);
 /* The slower of both in each, and the larger cache. What was tried in different shapes is left out. */
 void tool_rates_slower(struct tool_rates *rates, const struct tool_rates *other);
 
-/* "products 98 GFLOP/s, memory 22.2 GB/s, no disk, link 22.2 GB/s". */
+/* "products 98 GFLOP/s, memory 22.2 GB/s, no disk, link 22.2 GB/s"; a GPU's disk is the memory of its host. */
 enum { TOOL_RATES_TEXT_MAX = 320 };
-void tool_rates_text(const struct tool_rates *rates, char *text, size_t bytes);
+void tool_rates_text(const struct tool_rates *rates, bool on_gpu, char *text, size_t bytes);
 
 #endif

@@ -28,7 +28,7 @@ static void use_rates(const struct tool_rates *rates)
     tool_rates_slower(&slower, rates);
     FUZZ_HOLDS(memcmp(&slower, rates, sizeof(slower)) == 0);
     for (size_t bytes = 1; bytes <= sizeof(text); bytes++) {
-        tool_rates_text(rates, text, bytes);
+        tool_rates_text(rates, bytes % 2, text, bytes);
         FUZZ_HOLDS(strlen(text) < bytes);
     }
     char *written = tool_json_text(0, write_rates, rates);

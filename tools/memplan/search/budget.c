@@ -25,7 +25,7 @@ eo_status tool_memplan_budget_choose(struct tool_memplan_budget *b, const struct
 void tool_memplan_budget_print(FILE *out, const struct tool_memplan_budget *b)
 {
     char rates[TOOL_RATES_TEXT_MAX];
-    tool_rates_text(&b->request.rates, rates, sizeof(rates));
+    tool_rates_text(&b->request.rates, b->request.host_bytes > 0, rates, sizeof(rates));
     fprintf(out, "\n");
     tool_budget_print(out, "  ", &b->choice, &b->request);
     fprintf(out, "    by the rates of a rank in %s: %s (%u plans)\n", b->rates_path, rates, b->choice.plan_count);
