@@ -403,8 +403,8 @@ EO_NODISCARD eo_status eo_offload_finish(struct eo_runtime *rt); /* and all of i
 EO_NODISCARD eo_status eo_offload_peek(struct eo_runtime *rt, uint32_t layer, uint64_t at, uint64_t bytes, void *room,
                                        void **out);
 
-/* checkpoint/saver.c: before a layer's shard is written, or its write recorded; EO_NONE: any layer's, and a recording. Blocks while
- * a save still reads it where it lies. */
+/* checkpoint/saver.c: before a layer's shard is written, or its write recorded; EO_NONE: any layer's, and a recording. Blocks
+ * while a save still reads it where it lies. */
 void eo_saver_await_layer(struct eo_runtime *rt, uint32_t layer);
 
 /* float8.c */

@@ -45,7 +45,8 @@ eo_status eo_offload_check(struct eo_runtime *rt)
     if (bytes == 0)
         return EO_OK;
     const char *bound = "";
-    const uint64_t share = eo_memory_available(&bound) / 5 * 4 / sharers(rt), taken = bytes + rt->plan->space_bytes[EO_SPACE_HOST];
+    const uint64_t share = eo_memory_available(&bound) / 5 * 4 / sharers(rt),
+                   taken = bytes + rt->plan->space_bytes[EO_SPACE_HOST];
     rt->offload.copy_bytes_max = share > taken ? share - taken : 0;
     return rt->device->ops->storage_check(rt->device, folder_or_current(rt->params.offload_folder), bytes, sharers(rt));
 }

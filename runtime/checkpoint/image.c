@@ -53,8 +53,8 @@ static eo_status lay_out(struct checkpoint_image *image, uint32_t blob_bytes_max
         return EO_ERR_NO_MEMORY;
     for (uint32_t s = 0; s < tables->head->section_count; s++) {
         const struct checkpoint_section *section = &tables->sections[s];
-        const uint64_t bytes = section->layer == CHECKPOINT_TRAINER ? eo_align_up(blob_bytes_max, CHECKPOINT_ALIGN)
-                                                                    : copy_bytes(image, section);
+        const uint64_t bytes =
+            section->layer == CHECKPOINT_TRAINER ? eo_align_up(blob_bytes_max, CHECKPOINT_ALIGN) : copy_bytes(image, section);
         image->rooms[s] = bytes ? image->bytes : NO_ROOM;
         image->bytes += bytes;
     }
@@ -196,10 +196,10 @@ static const char *array_of(const struct checkpoint_image *image, const struct c
 {
     const struct layer_shard *shard = &image->rt->shards.layers[section->layer];
     const char *copy = copy_of(image, section);
-    return copy                  ? copy
+    return copy                        ? copy
            : is_narrow(image, section) ? (const char *)shard->narrow
-           : section->array == 0 ? (const char *)shard->weights
-                                 : (const char *)shard->state[section->array - 1];
+           : section->array == 0       ? (const char *)shard->weights
+                                       : (const char *)shard->state[section->array - 1];
 }
 
 const void *eo_image_part(struct checkpoint_image *image, const struct checkpoint_section *section, uint64_t at, uint64_t bytes,

@@ -3,8 +3,8 @@
  * Where the bytes of a rank's file come from, section by section: a copy in host memory, made between two steps, or the place
  * where they lie, read while the file is written. All is copied where nothing is saved in place.
  *
- * In place: what is offloaded is read from the disk, or on a GPU from host memory. Of the rest there is a copy on a GPU; a CPU's
- * shards are read themselves. Nobody may write a layer's shard until its sections are read.
+ * In place: what is offloaded is read from the disk, or on a GPU from host memory. Of the rest there is a copy on a GPU; a
+ * CPU's shards are read themselves. Nobody may write a layer's shard until its sections are read.
  */
 #ifndef EO_RUNTIME_CHECKPOINT_IMAGE_H
 #define EO_RUNTIME_CHECKPOINT_IMAGE_H
@@ -27,8 +27,8 @@ bool eo_image_may_be_in_place(const struct eo_runtime *rt);
 
 /* Reserves its memory. `tables` stay the caller's; their last section has room for `blob_bytes_max`. May be followed by fini
  * even where it fails. */
-EO_NODISCARD eo_status eo_image_init(struct checkpoint_image *image, struct eo_runtime *rt, const struct checkpoint_tables *tables,
-                                     uint32_t blob_bytes_max, bool in_place);
+EO_NODISCARD eo_status eo_image_init(struct checkpoint_image *image, struct eo_runtime *rt,
+                                     const struct checkpoint_tables *tables, uint32_t blob_bytes_max, bool in_place);
 void eo_image_fini(struct checkpoint_image *image); /* of zeros, too */
 
 /* Between steps: issues the copies on the compute queue, and settles what is offloaded. */

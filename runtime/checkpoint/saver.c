@@ -2,8 +2,9 @@
  *
  * Saving beside training. eo_saver_begin copies what is to be saved into memory reserved at create; a thread writes it.
  *
- * What is offloaded is written from where it lies (runtime/checkpoint/image.h), on GPUs where host memory has no room for a copy:
- * the thread passes over the layers, and the update of each waits until it has been passed, a step as a graph until all have.
+ * What is offloaded is written from where it lies (runtime/checkpoint/image.h), on GPUs where host memory has no room for a
+ * copy: the thread passes over the layers, and the update of each waits until it has been passed, a step as a graph until all
+ * have.
  *
  *     compute thread    IDLE --begin--> COPYING --copy done--> WRITING .... WRITTEN --all ranks have--> ENDING ....... IDLE
  *     saver's thread                                           file, fsync                              rank 0: commit
@@ -263,7 +264,8 @@ static bool is_to_be_in_place(const struct eo_runtime *rt, const eo_saver_params
     return eo_saver_bytes(rt->plan, rt->world->rank, params->blob_bytes_max) > rt->offload.copy_bytes_max;
 }
 
-/* That others may wait for a rank whose updates wait for its disk. The same on all ranks, for only some of them may be in place. */
+/* That others may wait for a rank whose updates wait for its disk. The same on all ranks, for only some of them may be in
+ * place. */
 static uint32_t patience_ms(const struct eo_runtime *rt, uint32_t blob_bytes_max)
 {
     const uint64_t stall_ms = 60000, bytes_per_ms = 20000; /* of a slow disk */

@@ -73,5 +73,20 @@ else
 --graph on --offload-layers all --late-updates
 --graph on --offload-layers all --offload-gradients --micro-batches 1
 END
+    # Four fifths of the host's memory have room for what is offloaded, 0.9 MiB for each of two ranks, or for a copy of it all, too.
+    for kib in 4000:in_place 40000:copied 2000:refused; do
+        rm -rf saved
+        echo "MemAvailable: ${kib%:*} kB" >meminfo
+        # shellcheck disable=SC2086
+        MEMINFO=meminfo LD_PRELOAD=$slow_disk timeout 120 "$simulated" $cuda $options --offload-layers all --checkpoint saved \
+            --checkpoint-every 3 >out 2>err
+        status=$?
+        case ${kib#*:} in
+        in_place) [ $status = 0 ] && grep -q 'is written from where it lies' out && has_bytes saved memory >>err ;;
+        copied) [ $status = 0 ] && grep -q '^checkpoints in saved: a copy of' out && has_bytes saved memory >>err ;;
+        refused) [ $status != 0 ] && grep -q "the host's memory has no room for what is offloaded: .* of which at most 80 % are pinned" err ;;
+        esac
+        result $? "a host with ${kib%:*} KiB: ${kib#*:}"
+    done
 fi
 finish

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * A disk that is slow, to be preloaded: the first pwrite and the first fsync of a process take SLOW_DISK_MS (with SLOW_FILE the
- * first to a file with that in its path), each pread SLOW_READ_MS, and each fsync SLOW_SYNC_MS. With SLOW_FINALIZE the process never comes to MPI_Finalize, and the
+ * first to a file with that in its path), each pread SLOW_READ_MS, and each fsync SLOW_SYNC_MS. The
+ * file that MEMINFO names stands for /proc/meminfo. With SLOW_FINALIZE the process never comes to MPI_Finalize, and the
  * file that SLOW_OPEN names is never opened.
  */
 #include <dlfcn.h>
@@ -74,7 +75,8 @@ __attribute__((visibility("default"))) int open64(const char *path, int flags, .
     va_end(arguments);
     while (never && strcmp(path, never) == 0)
         pause();
-    return next(path, flags, mode);
+    const char *meminfo = strcmp(path, "/proc/meminfo") == 0 ? getenv("MEMINFO") : NULL;
+    return next(meminfo ? meminfo : path, flags, mode);
 }
 
 __attribute__((visibility("default"))) int MPI_Finalize(void);

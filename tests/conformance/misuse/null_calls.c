@@ -300,6 +300,8 @@ static void checkpoints(const eo_plan *plan)
     uint64_t step = 0;
     uint32_t number = 0;
     float value;
+    uint64_t copy_bytes = 1;
+    HOLDS(!eo_saver_is_in_place(NULL, NULL) && !eo_saver_is_in_place(NULL, &copy_bytes) && copy_bytes == 0);
     HOLDS(eo_saver_bytes(NULL, 0, 0) == 0 && eo_saver_bytes(plan, 1000, 0) == 0);
     REFUSED(eo_saver_create(&saver, NULL));
     REFUSED(eo_saver_create(&saver, eo_saver_params(.folder = "x")));
