@@ -11,7 +11,7 @@
 
 enum {
     BLOCKS = 2,
-    STEPS_MIN = 3, /* the first one finds everything cold; a timeline may be there only after the next step */
+    STEPS_MIN = 5, /* the first one finds everything cold, the timeline of the last may come too late: three count */
     STEPS_MAX = 64,
     LONG_ENOUGH_MS = 1200 /* more steps within that */
 };
