@@ -11,9 +11,9 @@
 
 #include "streams/collective.h"
 
-/* By so many milliseconds; of several at a time the longest. Each is to be ended. */
+/* By so many milliseconds, of several at a time the longest. Each is to be ended, with the same number; 0 is none. */
 void eo_patience_begin(uint32_t ms);
-void eo_patience_end(void);
+void eo_patience_end(uint32_t ms);
 
 uint32_t eo_patience_ms(const struct eo_group_params *params);
 

@@ -362,7 +362,7 @@ void eo_saver_destroy(eo_saver **pointer)
     if (saver->rt->saver == saver)
         saver->rt->saver = NULL;
     if (saver->phase != SAVER_IDLE)
-        eo_patience_end();
+        eo_patience_end(saver->patience_ms);
     if (saver->phase == SAVER_COPYING && !device->is_lost)
         (void)device->ops->drain(device); /* the device still writes there */
     eo_image_fini(&saver->image);
@@ -503,7 +503,7 @@ eo_status eo_saver_poll(eo_saver *saver, double sum, eo_saver_report *report)
     if (said == 0)
         return EO_IN_PROGRESS;
     saver->phase = SAVER_IDLE;
-    eo_patience_end();
+    eo_patience_end(saver->patience_ms);
     saver->report.is_written = failed == 0;
     saver->report.copy_ns += saver->waited_ns;
     if (report)
