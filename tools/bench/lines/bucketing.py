@@ -5,7 +5,7 @@ import os
 import tempfile
 
 from lines import ours
-from lines.measure import line, median
+from lines.measure import line, median, ratio
 
 SHAPE = ["--batch", "1", "--seq", "32", "--ranks", "2", "--threads", "1"]
 MODEL = "24x64x4"
@@ -28,9 +28,12 @@ def bucketing(context):
                 "auto": lambda options=options: ours.train(context, MODEL, counted, *options, "--bucketing", "auto",
                                                            "--rates", rates)})
             alone, joined = (median([time for run in runs for time in run["times"]]) for runs in found.values())
+            turns = ratio(*([median(run["times"]) for run in runs] for runs in found.values()))
             least = 1.1 if dominates else 0.99
+            is_same = len({run["plan_fingerprint"] for runs in found.values() for run in runs}) == 1
+            measured = f"{alone / joined:.2f}x ({alone * 1e3:.1f} ms, {joined * 1e3:.1f} ms)"
             context.say(f"{speed} GB/s, {latency} us: {alone * 1e3:.1f} ms one by one, {joined * 1e3:.1f} ms by auto")
             lines.append(line("bucketing", f"{MODEL}, 2 ranks, {speed} GB/s, {latency} us: speed of --bucketing auto",
-                              f">= {least}x", f"{alone / joined:.2f}x ({alone * 1e3:.1f} ms, {joined * 1e3:.1f} ms)",
-                              alone >= least * joined, {"runs": context.runs}, alone_s=alone, joined_s=joined))
+                              f">= {least}x", measured + (": one by one was chosen, the same plan" if is_same else ""),
+                              is_same and not dominates or alone >= least * joined, turns, alone_s=alone, joined_s=joined))
     return lines

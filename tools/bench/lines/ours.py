@@ -42,6 +42,7 @@ def train(context, model, steps, *options, peak_seconds=0, warm_up=WARM_UP, laun
     summary = rows[-1]["summary"]
     counted = [row for row in rows if "step" in row][warm_up:]
     summary["times"] = [row["step_s"] for row in counted]
+    summary["plan_fingerprint"] = rows[0]["plan"]["fingerprint"]
     summary["losses"] = [row["loss"] for row in counted]
     summary["step_s"] = median(summary["times"])
     summary["tokens_per_s"] = counted[0]["tokens_per_s"] * counted[0]["step_s"] / summary["step_s"]
