@@ -69,7 +69,7 @@ struct eo_saver {
 
 /* -- the thread ----------------------------------------------------------------------------------------------------*/
 
-static struct timespec deadline_in(uint32_t ms)
+static struct timespec saver_deadline(uint32_t ms)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -99,7 +99,7 @@ static bool is_read_there(const struct eo_runtime *rt, uint32_t layer)
 static bool has_passed(struct eo_saver *saver, uint32_t layer)
 {
     enum { ROUND_MS = 100 };
-    const struct timespec until = deadline_in(ROUND_MS);
+    const struct timespec until = saver_deadline(ROUND_MS);
     int result = 0;
     pthread_mutex_lock(&saver->mutex);
     while (saver->job == JOB_WRITE && saver->passed_layers <= layer && result != ETIMEDOUT)
@@ -193,7 +193,7 @@ static void give_job(struct eo_saver *saver, enum saver_job job)
 /* Whether the thread has nothing to do, after at most so many milliseconds. */
 static bool is_idle(struct eo_saver *saver, uint32_t patience_ms)
 {
-    const struct timespec until = deadline_in(patience_ms);
+    const struct timespec until = saver_deadline(patience_ms);
     pthread_mutex_lock(&saver->mutex);
     while (patience_ms && saver->job != JOB_NONE &&
            pthread_cond_timedwait(&saver->changed, &saver->mutex, &until) != ETIMEDOUT)
@@ -377,7 +377,7 @@ void eo_saver_destroy(eo_saver **pointer)
 /* -- copying -------------------------------------------------------------------------------------------------------*/
 
 /* In place the thread passes layers from the end of begin on, so that updates know what to wait for. */
-static eo_status copy(struct eo_saver *saver)
+static eo_status copy_image(struct eo_saver *saver)
 {
     struct eo_device *device = saver->rt->device;
     EO_TRY(eo_image_copy(&saver->image));
@@ -409,7 +409,7 @@ eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes)
     saver->error[0] = '\0';
     eo_image_set_blob(&saver->image, blob, blob_bytes, saver->blob_bytes_max);
     eo_checkpoint_set_blob_bytes(&saver->tables, blob_bytes);
-    EO_TRY(copy(saver));
+    EO_TRY(copy_image(saver));
     saver->phase = SAVER_COPYING;
     eo_patience_begin(saver->patience_ms);
     saver->copied_ns = eo_now_ns();

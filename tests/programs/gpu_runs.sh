@@ -165,9 +165,9 @@ for offload in '' '--offload-layers all --late-updates' '--offload-layers 2 --la
 done
 [ "$(wc -l <late)" = 3 ] && [ "$(sort -u late | wc -l)" = 1 ]
 result $? 'updated late, as a graph, with a checkpoint between: the same weights'
-"$train" $quick --ranks 2 --graph on --steps 1 --checkpoint saved.late --checkpoint-used --checkpoint-every 1 >out 2>err &&
-    grep -q 'operation by operation, for a checkpoint follows each' out
-result $? 'that steps are no graphs where a checkpoint follows each is told'
+"$train" $quick --ranks 2 --graph on --steps 1 --checkpoint saved.late --checkpoint-used --checkpoint-every 1 --checkpoint-in-place >out 2>err &&
+    grep -q 'operation by operation, for a checkpoint follows each' out && grep -q 'nothing is offloaded that could be written in place' out
+result $? 'that steps are no graphs where a checkpoint follows each is told, and that nothing is there to be saved in place'
 rm -rf saved.late
 "$train" $quick --ranks 2 --offload-layers all --offload-folder . >out 2>err
 [ $? = 2 ] && grep -q 'offload-folder needs --device cpu' err

@@ -42,7 +42,8 @@ static void tell_checkpoints(const struct train *train, const struct tool_job_ra
     else if (folder && is_in_place)
         printf("checkpoints in %s: written from memory and disk as they are, without a copy\n", folder);
     else if (folder)
-        printf("checkpoints in %s: a copy of %.1f MiB a rank in host memory, beside the plan\n", folder, copy_mib);
+        printf("checkpoints in %s: a copy of %.1f MiB a rank in host memory, beside the plan%s\n", folder, copy_mib,
+               train->settings.checkpoint.in_place ? "; nothing is offloaded that could be written in place" : "");
 }
 
 static eo_status on_begin(void *user, const struct tool_job_rank *rank, struct tool_problem *problem)
