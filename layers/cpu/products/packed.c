@@ -53,7 +53,8 @@ static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
 static struct blocks blocks_of(const struct eo_tiles *t, uint64_t m, uint64_t n, uint64_t units)
 {
     struct blocks b = {.rows = eo_split_min(round_up(m, ROWS_MULTIPLE), BLOCK_ROWS), .pieces = 1};
-    const uint64_t all = units > 0 ? units : 1; /* k may be 0 */
+    /* A piece holds multiples of PACK_UNITS, and up to EO_PIECE_UNITS_MIN one is enough: see lane_bytes_of. k may be 0. */
+    const uint64_t all = round_up(units > 0 ? units : 1, PACK_UNITS);
     const bool whole = all * t->columns_min <= t->b_units;
     b.columns = clamp((whole ? t->b_units / all : SUMS / b.rows) / EO_PANEL * EO_PANEL, t->columns_min, t->columns_max);
     b.pieces = eo_split_up(all, t->b_units / b.columns / PACK_UNITS * PACK_UNITS);

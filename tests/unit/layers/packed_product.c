@@ -16,7 +16,7 @@
 
 extern const struct eo_tiles eo_tiles_amx_emulated;
 
-enum { TABLES_MAX = 12 };
+enum { TABLES_MAX = 12, GUARD = 1 << 18, GUARD_BYTE = 0x5a }; /* behind the scratch: more than any block's sums overrun */
 
 static uint32_t tables_of(const struct eo_tiles *tables[TABLES_MAX])
 {
@@ -50,9 +50,9 @@ struct product_case {
     uint64_t m, n, k;
 };
 
-static const struct product_case cases[] = {{1, 1, 1},     {3, 33, 2},   {33, 31, 17},  {64, 64, 64},  {97, 40, 96},
-                                            {40, 300, 32}, {12, 5, 129}, {50, 33, 2177}, {65, 70, 2112}, {1100, 35, 33},
-                                            {13, 290, 2112}, {35, 34, 0}};
+static const struct product_case cases[] = {{1, 1, 1},       {3, 33, 2},   {33, 31, 17},   {64, 64, 64},   {97, 40, 96},
+                                            {40, 300, 32},   {12, 5, 129}, {50, 33, 2177}, {65, 70, 2112}, {1100, 35, 33},
+                                            {13, 290, 2112}, {35, 34, 0},  {100, 40, 436}, {100, 40, 612}};
 
 /* An operand's elements, and their values. */
 struct values {
@@ -110,8 +110,9 @@ static void scene_open(struct scene *s, const struct eo_tiles *tiles, const stru
     p->aux = s->aux.elements;
     p->bias = s->bias.elements;
     s->scratch_bytes = eo_product_scratch_bytes(p->m, p->n, p->k, threads);
-    p->scratch = aligned_alloc(64, s->scratch_bytes);
+    p->scratch = aligned_alloc(64, s->scratch_bytes + GUARD);
     memset(p->scratch, 0xff, s->scratch_bytes);
+    memset((char *)p->scratch + s->scratch_bytes, GUARD_BYTE, GUARD);
 }
 
 static double gelu(double x)
@@ -178,6 +179,10 @@ static double expected_at(const struct scene *s, uint64_t row, uint64_t column, 
 static void scene_check(const struct scene *s, uint32_t way)
 {
     const struct eo_multiply *p = &s->p;
+    const char *guard = (const char *)p->scratch + s->scratch_bytes;
+    for (uint32_t i = 0; i < GUARD; i++)
+        cr_assert(guard[i] == GUARD_BYTE, "%s, %lu x %lu x %lu, way %u: byte %u behind the scratch is written", s->tiles->name,
+                  (unsigned long)p->m, (unsigned long)p->n, (unsigned long)p->k, way, i);
     for (uint64_t i = 0; i < s->c.count; i++) {
         const uint64_t row = i / p->c_stride, column = i % p->c_stride;
         const float got = eo_element_load(s->c.dtype, s->c.elements, i);
@@ -218,9 +223,10 @@ Test(packed_product, has_the_same_bits_for_any_team)
 {
     const struct eo_tiles *tables[TABLES_MAX];
     const uint32_t count = tables_of(tables);
-    static const struct product_case sizes[] = {{100, 50, 65}, {30, 200, 2200}, {1100, 800, 34}}; /* one block, pieces, blocks */
+    static const struct product_case sizes[] = {{100, 50, 65}, {30, 200, 2200}, {1100, 800, 34}, {100, 130, 612}};
+    enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) }; /* one block, pieces, blocks, a piece that is nearly two */
     for (uint32_t t = 0; t < count; t++) {
-        for (uint32_t c = 0; c < 3; c++) {
+        for (uint32_t c = 0; c < SIZES; c++) {
             struct scene s;
             scene_open(&s, tables[t], &sizes[c], 18, 3); /* with GELU, without gaps */
             eo_product_run(NULL, s.tiles, &s.p);
