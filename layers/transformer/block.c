@@ -238,10 +238,11 @@ eo_status eo_block_recompute(const struct pass *pass, uint32_t position)
 {
     const struct half *end, *half = position_halves(pass, position, &end);
     for (; half < end; half++) {
-        if (!gets_gradient(pass, half))
+        if (half->recompute) { /* one without a backward pass, too, where the next half reads its output */
+            if (gets_gradient(pass, half) || half + 1 < end)
+                EO_TRY(half_forward(pass, half));
+        } else if (!gets_gradient(pass, half)) {
             continue;
-        if (half->recompute) {
-            EO_TRY(half_forward(pass, half));
         } else if (pass->transformer->params.recompute == EO_RECOMPUTE_CHEAP) {
             const struct half_parameters w = half_parameters_of(pass, half, pass->view->weights);
             EO_TRY(norm_again(pass, half, &w));

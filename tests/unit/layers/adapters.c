@@ -22,13 +22,22 @@ struct adapter_case {
 };
 
 static struct adapter_case adapter_cases[] = {
-    {GPT2, false, 0, "c_attn", "plain"},          {GPT2, false, 0, "all-linear", "plain"},
-    {GPT2, true, 0, "c_fc", "reference"},         {GPT2, false, 0.3F, "c_proj", "reference"},
-    {GPT2, false, 0, "all-linear", "reference"},  {GPT2, true, 0, "mlp.c_proj", "plain"},
-    {LLAMA, false, 0, "q_proj+v_proj", "plain"},  {LLAMA, false, 0, "k_proj+up_proj", "reference"},
-    {LLAMA, true, 0, "all-linear", "reference"},  {LLAMA, false, 0.25F, "gate_proj+o_proj", "plain"},
-    {QWEN2, false, 0, "v_proj", "plain"},         {QWEN3, false, 0, "q_proj+k_proj", "plain"},
-    {QWEN3, false, 0, "all-linear", "reference"}, {LLAMA, true, 0, "down_proj", "plain"},
+    {GPT2, false, 0, "c_attn", "plain"},
+    {GPT2, false, 0, "all-linear", "plain"},
+    {GPT2, true, 0, "c_fc", "reference"},
+    {GPT2, false, 0.3F, "c_proj", "reference"},
+    {GPT2, false, 0, "all-linear", "reference"},
+    {GPT2, true, 0, "mlp.c_proj", "plain"},
+    {LLAMA, false, 0, "q_proj+v_proj", "plain"},
+    {LLAMA, false, 0, "k_proj+up_proj", "reference"},
+    {LLAMA, true, 0, "all-linear", "reference"},
+    {LLAMA, false, 0.25F, "gate_proj+o_proj", "plain"},
+    {QWEN2, false, 0, "v_proj", "plain"},
+    {QWEN3, false, 0, "q_proj+k_proj", "plain"},
+    {QWEN3, false, 0, "all-linear", "reference"},
+    {LLAMA, true, 0, "down_proj", "plain"},
+    {GPT2, false, 0, "c_fc", "plain"},
+    {LLAMA, false, 0, "up_proj+down_proj", "reference"},
 };
 enum { CASES = sizeof(adapter_cases) / sizeof(adapter_cases[0]), RANK = 3 };
 static const float alpha = 4.5F;
