@@ -76,6 +76,12 @@ static void take_cache(struct eo_decoder *d)
     d->scores = take(d, (uint64_t)t->params.config.head_count * t->params.seq * sizeof(float));
 }
 
+/* Of norms in fp32 (eo_transformer_params.fp32_norms) too. */
+static uint64_t weight_bytes(const eo_transformer *t, const eo_parameter_info *info)
+{
+    return info->element_count * (info->fp32 ? sizeof(float) : eo_dtype_bytes(t->types.compute));
+}
+
 /* A view a layer, and the weights that it shows. A layer's parameters have neighbouring numbers. */
 static void take_weights(struct eo_decoder *d)
 {
@@ -87,7 +93,7 @@ static void take_weights(struct eo_decoder *d)
         memset(d->views, 0, eo_model_layer_count(model) * sizeof(*d->views));
     eo_parameter_info info;
     for (uint32_t k = 0; k < count && eo_model_parameter(model, k, &info) >= 0; k++) {
-        void *memory = take(d, info.element_count * eo_dtype_bytes(d->transformer->types.compute));
+        void *memory = take(d, weight_bytes(d->transformer, &info));
         if (!d->base)
             continue;
         weights[k] = memory;
@@ -149,11 +155,10 @@ static uint32_t layer_of(const eo_transformer *t, uint32_t position)
 static void copy_layer(struct eo_decoder *d, uint32_t layer, const eo_view *view)
 {
     const eo_model *model = d->transformer->model;
-    const uint64_t element = eo_dtype_bytes(d->transformer->types.compute);
     eo_parameter_info info;
     for (uint32_t k = 0, own = 0; k < eo_model_parameter_count(model) && eo_model_parameter(model, k, &info) >= 0; k++)
         if (info.layer == layer) {
-            memcpy(d->views[layer].weights[own], view->weights[own], info.element_count * element);
+            memcpy(d->views[layer].weights[own], view->weights[own], weight_bytes(d->transformer, &info));
             own++;
         }
 }

@@ -88,6 +88,24 @@ Test(decoder, has_the_logits_of_a_forward_run_in_presets)
     eo_team_destroy(&team);
 }
 
+/* Of bf16 each of the two rounds: 8 bits, in every layer. */
+Test(decoder, has_the_logits_of_a_forward_run_in_bf16)
+{
+    eo_team *team;
+    cr_assert_eq(eo_team_create(&team, 2), EO_OK);
+    for (int i = 0; i < 2 * FAMILY_CASES; i++) {
+        struct bench b;
+        eo_transformer_params params = case_params(&family_cases[i / 2], 2);
+        params.dtype = EO_DTYPE_BF16;
+        params.fp32_norms = i % 2;
+        bench_open(&b, params);
+        fake_set_types(b.runtime, EO_DTYPE_BF16, EO_DTYPE_FP32);
+        compare(&b, team, tokens, SEQ, 4 * 0x1p-8);
+        bench_close(&b);
+    }
+    eo_team_destroy(&team);
+}
+
 Test(decoder, takes_a_team_as_large_as_it_was_made_for)
 {
     eo_team *team;

@@ -225,11 +225,12 @@ static void open_view(eo_runtime *rt, bool weights)
         if (rt->model->parameters[k].layer != layer)
             continue;
         const uint64_t count = rt->model->parameters[k].element_count;
+        const eo_dtype dtype = rt->model->parameters[k].fp32 ? EO_DTYPE_FP32 : rt->weight_dtype;
         rt->view_weights[rt->view_count] = NULL;
         rt->view_inside[rt->view_count] = rt->model->parameters[k].joined;
         if (weights) {
-            rt->view_weights[rt->view_count] = tensor_of(rt, k, rt->view_weights + rt->view_count, rt->weight_dtype);
-            eo_elements_store(rt->weight_dtype, rt->view_weights[rt->view_count], 0, rt->weights[k], count);
+            rt->view_weights[rt->view_count] = tensor_of(rt, k, rt->view_weights + rt->view_count, dtype);
+            eo_elements_store(dtype, rt->view_weights[rt->view_count], 0, rt->weights[k], count);
         }
         rt->view_count++;
     }
