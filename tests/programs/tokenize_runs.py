@@ -174,6 +174,32 @@ def check_templates(tokenizer):
            "what a template marks as generated counts, and nothing else; the text is that of transformers", [done.stderr, counted])
 
 
+def check_boundary(tokenizer):
+    """Where the end of text ends each turn, documents of chats begin with another token: a turn is no document of its own."""
+    tokenizer = tokenizers.Tokenizer.from_str(tokenizer.to_str())
+    tokenizer.add_special_tokens(["<|endoftext|>"])
+    os.makedirs("instruct")
+    tokenizer.save("instruct/tokenizer.json")
+    with open("bytes/tokenizer_config.json", "rb") as source, open("instruct/tokenizer_config.json", "wb") as file:
+        file.write(source.read())
+    with open("instruct/config.json", "w", encoding="utf-8") as file, open("bytes/config.json", encoding="utf-8") as source:
+        json.dump({**json.load(source), "vocab_size": tokenizer.get_vocab_size()}, file)
+    with open("dialogues.jsonl", "w", encoding="utf-8") as file:
+        for number in range(3):
+            turns = [{"role": role, "content": f"{number} ranks"} for role in ("user", "assistant") * 2]
+            file.write(json.dumps({"messages": turns}) + "\n")
+    packed = [train, "--model", "instruct", "--seq", "48", "--batch", "1", "--ranks", "1", "--threads", "1", "--steps", "1", "--sample", "0",
+              "--peak-seconds", "0", "--pack", "documents", "--tokens"]
+    for words, wanted, found in ([], "<|endoftext|>", 3), (["--boundary", "<|end|>"], "<|end|>", 12):
+        out = f"dialogues-{found}.bin"
+        done = run(python, tokenize, "dialogues.jsonl", "--tokenizer", "instruct", "--assistant-only", "--out", out, *words)
+        said = run(*packed, out) if done.returncode == 0 else done
+        result(done.returncode == 0 and read_marks(out)[0][0] == tokenizer.token_to_id(wanted) and
+               ("warning: 3 of 3 documents hold the boundary <|end|>" in done.stderr) == bool(words) and
+               re.search(rf"^data: .*\b{found} documents", said.stdout, re.M) is not None,
+               f"chats with {wanted} between them are {found} documents to train", [done.stderr, said.stdout[:600], said.stderr])
+
+
 def escaped(text):
     """What train prints of a text: control characters by their number."""
     return "".join(c if c.isprintable() or c in "\n\t" else "".join(f"\\x{byte:02x}" for byte in c.encode()) for c in text)
@@ -269,6 +295,7 @@ with tempfile.TemporaryDirectory() as work:
         check_marks(own_kind, made)
         if own_kind == "bytes":
             check_templates(made)
+            check_boundary(made)
     os.makedirs("words")
     with open("words/tokenizer.json", "w", encoding="utf-8") as out:
         out.write('{"model": {"vocab": {"a": 0}}, "decoder": {"type": "WordPiece"}}')
