@@ -108,6 +108,15 @@ void eo_local_group_release(struct eo_group *group)
 {
     if (!group || atomic_fetch_sub(&group->references, 1) != 1)
         return;
+    struct eo_group *root = group->root;
+    if (root != group) { /* first: a failure elsewhere in the family wakes all that it finds there */
+        eo_local_lock(root);
+        struct eo_group *before = root;
+        while (before->next != group)
+            before = before->next;
+        before->next = group->next;
+        eo_local_unlock(root);
+    }
     while (group->lines) { /* every communicator is closed; these lines a rank that failed has never opened */
         struct eo_local_line *line = group->lines;
         group->lines = line->next;
@@ -116,15 +125,6 @@ void eo_local_group_release(struct eo_group *group)
     }
     if (group->drop)
         group->drop(group);
-    struct eo_group *root = group->root;
-    if (root != group) {
-        eo_local_lock(root);
-        struct eo_group *before = root;
-        while (before->next != group)
-            before = before->next;
-        before->next = group->next;
-        eo_local_unlock(root);
-    }
     pthread_mutex_destroy(&group->own.lock);
     free(group->splitters);
     free(group);
