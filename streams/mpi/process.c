@@ -3,6 +3,7 @@
  * A process of MPI: its start and end, its place among the others, and data that all exchange before a world is made.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "streams/mpi/internal.h"
@@ -77,20 +78,39 @@ static eo_status process_place(const void *communicator, struct eo_group_place *
 
 struct eo_mpi_exchange {
     MPI_Comm comm;
+    int rank_count;
     uint32_t timeout_ms;
     eo_log log;
+    unsigned char *room; /* of the call in progress: a blob of ours, and then one of each rank */
+    bool is_stuck;       /* that call has failed, and MPI may still write into the room */
+    struct eo_mpi_exchange *next_kept;
 };
 
+/* Callers keep their memory for the time of the call alone; what is late comes into the room, which then stays. */
 static eo_status exchange_all_gather(void *user, const void *send, uint32_t bytes, void *recv)
 {
     struct eo_mpi_exchange *exchange = user;
+    const size_t all_bytes = (size_t)bytes * (size_t)exchange->rank_count;
     MPI_Request request;
+    if (exchange->is_stuck) {
+        eo_log_write(&exchange->log, EO_LOG_ERROR, "mpi: an exchange before this one has failed");
+        return EO_ERR_COMM;
+    }
+    exchange->room = malloc(bytes + all_bytes + 1);
+    if (!exchange->room)
+        return EO_ERR_NO_MEMORY;
+    memcpy(exchange->room, send, bytes);
     eo_mpi_lock();
-    const int result = eo_mpi.Iallgather(send, (int)bytes, eo_mpi.byte, recv, (int)bytes, eo_mpi.byte, exchange->comm,
-                                         &request);
+    const int result = eo_mpi.Iallgather(exchange->room, (int)bytes, eo_mpi.byte, exchange->room + bytes, (int)bytes,
+                                         eo_mpi.byte, exchange->comm, &request);
     eo_mpi_unlock();
+    exchange->is_stuck = true;
     EO_TRY(eo_mpi_check(result, "MPI_Iallgather", &exchange->log));
-    return eo_mpi_await(&request, eo_now_ns() + exchange->timeout_ms * UINT64_C(1000000), "MPI_Iallgather", &exchange->log);
+    EO_TRY(eo_mpi_await(&request, eo_now_ns() + exchange->timeout_ms * UINT64_C(1000000), "MPI_Iallgather", &exchange->log));
+    exchange->is_stuck = false;
+    memcpy(recv, exchange->room + bytes, all_bytes);
+    free(exchange->room);
+    return EO_OK;
 }
 
 static eo_status exchange_open(struct eo_mpi_exchange **out, const void *communicator, uint32_t timeout_ms,
@@ -103,9 +123,12 @@ static eo_status exchange_open(struct eo_mpi_exchange **out, const void *communi
         return EO_ERR_NO_MEMORY;
     exchange->timeout_ms = timeout_ms ? timeout_ms : 60000;
     exchange->log = log ? *log : (eo_log){0};
-    const eo_status status =
-        eo_mpi_duplicate(&exchange->comm, communicator ? *(const MPI_Comm *)communicator : eo_mpi.world,
-                         eo_now_ns() + exchange->timeout_ms * UINT64_C(1000000), log);
+    const MPI_Comm comm = communicator ? *(const MPI_Comm *)communicator : eo_mpi.world;
+    eo_mpi_lock();
+    eo_status status = eo_mpi_check(eo_mpi.Comm_size(comm, &exchange->rank_count), "MPI_Comm_size", log);
+    eo_mpi_unlock();
+    if (status >= 0)
+        status = eo_mpi_duplicate(&exchange->comm, comm, eo_now_ns() + exchange->timeout_ms * UINT64_C(1000000), log);
     if (status < 0) {
         free(exchange);
         return status;
@@ -119,14 +142,23 @@ static struct eo_exchange exchange_of(struct eo_mpi_exchange *exchange)
     return (struct eo_exchange){exchange_all_gather, exchange};
 }
 
+static struct eo_mpi_exchange *kept_exchanges; /* under the lock of MPI; until the process ends */
+
 static void exchange_close(struct eo_mpi_exchange *exchange)
 {
     if (!exchange)
         return;
+    const bool is_kept = exchange->is_stuck;
     eo_mpi_lock();
-    (void)eo_mpi.Comm_free(&exchange->comm);
+    if (is_kept) {
+        exchange->next_kept = kept_exchanges;
+        kept_exchanges = exchange;
+    } else {
+        (void)eo_mpi.Comm_free(&exchange->comm);
+    }
     eo_mpi_unlock();
-    free(exchange);
+    if (!is_kept)
+        free(exchange);
 }
 
 const struct eo_mpi_ops eo_mpi_process_ops = {

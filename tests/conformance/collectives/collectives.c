@@ -22,8 +22,10 @@ static void all_cases(uint32_t rank_count)
     groups_cases(rank_count);
     order_cases(rank_count);
     failure_cases(rank_count);
-    if (test_kind() == TEST_STARTED)
+    if (test_kind() == TEST_STARTED) {
+        late_cases(rank_count);
         return;
+    }
     fabric_cases(rank_count);
     if (test_kind() == TEST_LOCAL)
         return;

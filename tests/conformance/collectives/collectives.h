@@ -13,5 +13,6 @@ void order_cases(uint32_t rank_count);    /* many in a row, delays, who may over
 void failure_cases(uint32_t rank_count);  /* disagreement, late ranks, aborts */
 void fabric_cases(uint32_t rank_count);   /* time */
 void lost_cases(uint32_t rank_count);     /* processes that end */
+void late_cases(uint32_t rank_count);     /* over mpi: a rank that is late before there is a group */
 
 #endif
