@@ -53,6 +53,22 @@ losses whole.jsonl >whole && losses parts.jsonl >parts && cmp -s whole parts && 
     [ "$(grep -c '"plan"' parts.jsonl)" -ge 1 ] && [ "$(grep -c '"summary"' parts.jsonl)" = 1 ]
 result $? 'the log goes on: each step once, with the same loss and norm'
 
+# What is not the run's own file: standard output as a pipe, or a file that already holds something; a link to the log.
+again="--model $model --seq 16 --sample 0 --threads 1 --peak-seconds 0 --text text --steps 12 --ranks 2 --batch 2 $extra"
+# shellcheck disable=SC2086 # lists of options
+timeout -s KILL 120 "$train" $again --resume saved/step-000000000005 --csv /dev/stdout 2>err | cat >out
+grep -q '^step,loss' out && [ "$(grep -c '^[0-9]*,[0-9]' out)" = 7 ] && [ "$(hash)" = "$wanted" ]
+result $? 'a table to standard output goes on there: nothing is read from it'
+head=$(head -n 1 parts.jsonl)
+echo "$head" >out
+# shellcheck disable=SC2086
+"$train" $again --resume saved/step-000000000005 --log out >>out 2>err
+[ "$(hash)" = "$wanted" ] && [ "$(head -n 1 out)" = "$head" ] && grep -q '^{"summary"' out
+result $? 'a log to standard output behind what a file holds: all stays'
+cp parts.jsonl real.jsonl && ln -s real.jsonl link.jsonl
+run --ranks 2 --batch 2 --resume saved/step-000000000005 --log link.jsonl && [ -L link.jsonl ] && losses real.jsonl | cmp -s - whole
+result $? 'a link to a log stays one'
+
 run --ranks 2 --batch 2 --memory dynamic:pool --resume saved/step-000000000005 && [ "$(hash)" = "$wanted" ]
 result $? 'resumed with another memory mode: the same bits'
 

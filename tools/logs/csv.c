@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is there must have the columns that will be written. No table, or an empty one, has none. */
+#include "tools/shared/overwrite.h"
+
+/* What is there must have the columns that will be written. */
 static eo_status check_columns(const char *path, const char *more, struct tool_problem *problem)
 {
-    FILE *file = path ? fopen(path, "re") : NULL;
+    FILE *file = fopen(path, "re");
     char *line = NULL;
     size_t room = 0;
     const ssize_t length = file ? getline(&line, &room, file) : -1;
@@ -26,11 +28,12 @@ static eo_status check_columns(const char *path, const char *more, struct tool_p
 eo_status tool_csv_open(struct tool_step_log *table, const char *path, const char *more, uint64_t first_step,
                         struct tool_problem *problem)
 {
-    if (first_step)
+    const bool continues = path && first_step && tool_overwrite_holds_something(path);
+    if (continues)
         EO_TRY(check_columns(path, more, problem));
-    EO_TRY(first_step ? tool_step_log_resume(table, "--csv", path, first_step, problem)
+    EO_TRY(continues ? tool_step_log_resume(table, "--csv", path, first_step, problem)
                       : tool_step_log_open(table, "--csv", path, problem));
-    if (table->file && ftell(table->file) <= 0) { /* new; or a pipe, which has no place */
+    if (table->file && !continues) {
         fprintf(table->file, "%s%s", TOOL_CSV_HEAD, more);
         tool_step_log_end(table);
     }

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "tools/logs/csv.h"
 #include "tools/shared/open_file.h"
 #include "tools/shared/overwrite.h"
 #include "tools/logs/step_log.h"
-
-enum { LOG_PATH_MAX = 4096 };
 
 /* A line of a step that the checkpoint knows of; plan and summary are written by each run itself. */
 static bool is_kept_object(const char *line, uint64_t step)
@@ -53,19 +51,18 @@ static bool copy_lines(FILE *from, FILE *to, const char *option, uint64_t step)
 eo_status tool_step_log_resume(struct tool_step_log *log, const char *option, const char *path, uint64_t step,
                                struct tool_problem *problem)
 {
-    char new_path[LOG_PATH_MAX];
-    struct stat info;
-    if (!path || stat(path, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0)
+    char real_path[PATH_MAX], new_path[PATH_MAX]; /* a link stays one */
+    if (!path || !tool_overwrite_holds_something(path))
         return tool_step_log_open(log, option, path, problem);
     *log = (struct tool_step_log){.option = option, .path = path};
     EO_TRY(tool_overwrite_check(option, path, problem));
-    if (snprintf(new_path, sizeof(new_path), "%s.new", path) >= (int)sizeof(new_path))
+    if (!realpath(path, real_path) || snprintf(new_path, sizeof(new_path), "%s.new", real_path) >= (int)sizeof(new_path))
         return tool_problem_set(problem, EO_ERR_INVALID, "%s: a path of %zu bytes; give another", option, strlen(path));
     FILE *from, *to;
     EO_TRY(tool_open_stream(&from, option, path, problem));
     (void)remove(new_path);
     to = fopen(new_path, "wxe");
-    const bool good = to && copy_lines(from, to, option, step) && rename(new_path, path) == 0;
+    const bool good = to && copy_lines(from, to, option, step) && rename(new_path, real_path) == 0;
     const int error = errno;
     fclose(from);
     if (!good && to) {

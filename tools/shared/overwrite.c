@@ -42,10 +42,10 @@ static bool is_same_file(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* A file with something in it, that a write would lose. */
-static bool holds_something(const char *path, struct stat *info)
+bool tool_overwrite_holds_something(const char *path)
 {
-    return stat(path, info) == 0 && S_ISREG(info->st_mode) && info->st_size > 0 && tool_open_own_output(info) < 0;
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0 && tool_open_own_output(&info) < 0;
 }
 
 static bool begins_as_ours(const char *option, const char *head)
@@ -62,9 +62,8 @@ static bool begins_as_ours(const char *option, const char *head)
 eo_status tool_overwrite_check(const char *option, const char *path, struct tool_problem *problem)
 {
     char head[HEAD_BYTES + 1];
-    struct stat info;
     EO_TRY(tool_open_check_output(option, path, problem));
-    if (!holds_something(path, &info))
+    if (!tool_overwrite_holds_something(path))
         return EO_OK;
     FILE *file;
     EO_TRY(tool_open_stream(&file, option, path, problem));
@@ -135,10 +134,9 @@ bool tool_overwrite_is_same(const char *path, const char *other)
 
 eo_status tool_overwrite_open(FILE **out, const char *option, const char *path, struct tool_problem *problem)
 {
-    struct stat info;
     *out = NULL;
     EO_TRY(tool_overwrite_check(option, path, problem));
-    const bool replaces = holds_something(path, &info);
+    const bool replaces = tool_overwrite_holds_something(path);
     EO_TRY(tool_open_output(out, option, path, problem));
     if (replaces)
         fprintf(stderr, "%s: %s %s: replacing an older %s\n", program_invocation_short_name, option, path,

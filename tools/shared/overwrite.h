@@ -15,6 +15,9 @@ struct tool_input {
     const char *option, *path;
 };
 
+/* Whether a file with something in it is there, which a write would lose; not a device, nor the program's own output. */
+bool tool_overwrite_holds_something(const char *path);
+
 /* EO_ERR_INVALID: something else is there, which is not overwritten. `option`: such as "--log". */
 EO_NODISCARD eo_status tool_overwrite_check(const char *option, const char *path, struct tool_problem *problem);
 
