@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/machine.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -45,14 +44,6 @@ uint64_t eo_machine_number(const struct eo_machine *machine)
 {
     const uint64_t number = eo_hash64(machine, sizeof(*machine));
     return !machine->boot[0] ? 0 : number ? number : 1;
-}
-
-uint64_t eo_machine_processors(void)
-{
-    cpu_set_t allowed;
-    CPU_ZERO(&allowed);
-    (void)sched_getaffinity(0, sizeof(allowed), &allowed); /* more than it has room for: as if none were bound */
-    return eo_hash64(&allowed, sizeof(allowed));
 }
 
 uint64_t eo_machine_memory(void)

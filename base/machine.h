@@ -23,9 +23,7 @@ bool eo_machine_visible(const struct eo_machine *a, const struct eo_machine *b);
 /* The same for machines that are visible to each other; 0: it cannot be said. */
 uint64_t eo_machine_number(const struct eo_machine *machine);
 
-/* A number for the set of processors that this process may run on. */
-uint64_t eo_machine_processors(void);
-/* And for what limits its memory: its control groups, as they are called where it is. */
+/* A number for what limits this process's memory: its control groups, as they are called where it is. */
 uint64_t eo_machine_memory(void);
 
 #endif

@@ -5,12 +5,12 @@
  */
 #include <math.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <evenodd/random.h>
 
+#include "base/processors.h"
 #include "layers/transformer/internal.h"
 
 struct produce_normal {
@@ -82,12 +82,11 @@ static void *run_part(void *argument)
 
 static uint64_t part_count(uint64_t count)
 {
-    cpu_set_t allowed;
     if (count < 2 * PART_LEAST)
         return 1;
-    const int processors = sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
-    const uint64_t most = processors < PARTS_MAX ? (uint64_t)processors : PARTS_MAX, parts = count / PART_LEAST;
-    return parts < most ? parts : most;
+    const uint64_t processors = eo_processors_allowed().count, parts = count / PART_LEAST;
+    const uint64_t most = processors < PARTS_MAX ? processors : PARTS_MAX;
+    return most == 0 ? 1 : parts < most ? parts : most;
 }
 
 static void fill_normal_parallel(const struct produce_normal *normal, uint64_t offset, uint64_t count, float *values)

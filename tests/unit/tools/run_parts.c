@@ -223,11 +223,10 @@ Test(run_parts, threads_are_a_rank_s_part_of_what_it_may_run_on)
     struct tool_rank_processors ranks[6] = {{.machine = 1}, {.machine = 1}, {.machine = 1},
                                             {.machine = 2}, {.machine = 2}, {.machine = 2}};
     static const struct {
-        uint32_t first, count, threads;
-    } rows[6] = {{0, 8, 8}, {8, 8, 4}, {8, 8, 4}, {8, 8, 8}, {0, 1, 1}, {0, 1, 1}};
+        uint32_t number, count, threads;
+    } rows[6] = {{1, 8, 8}, {2, 8, 4}, {2, 8, 4}, {2, 8, 8}, {3, 1, 1}, {3, 1, 1}};
     for (int r = 0; r < 6; r++)
-        for (uint32_t p = 0; p < rows[r].count; p++)
-            CPU_SET(rows[r].first + p, &ranks[r].allowed);
+        ranks[r].allowed = (struct eo_processors){rows[r].count, rows[r].number};
     for (uint32_t r = 0; r < 6; r++)
         cr_assert_eq(tool_rank_threads(ranks, 6, r), rows[r].threads, "rank %u has %u", r, tool_rank_threads(ranks, 6, r));
 }

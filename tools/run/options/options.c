@@ -6,12 +6,12 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/processors.h"
 #include "tools/interchange/config/model_config.h"
 #include "tools/run/options/keys.h"
 #include "tools/shared/arguments.h"
@@ -365,10 +365,7 @@ double tool_options_learning_rate(const struct tool_options *options, uint64_t s
 
 uint32_t tool_core_count(void)
 {
-    cpu_set_t cores;
-    if (sched_getaffinity(0, sizeof(cores), &cores) != 0)
-        return 1;
-    const int count = CPU_COUNT(&cores);
+    const uint64_t count = eo_processors_allowed().count;
     return count > 0 ? (uint32_t)count : 1;
 }
 

@@ -2,15 +2,14 @@
 #include "tools/run/ranks/world_threads.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 uint32_t tool_rank_threads(const struct tool_rank_processors *ranks, uint32_t count, uint32_t rank)
 {
     const struct tool_rank_processors *mine = &ranks[rank];
     uint32_t sharing = 0;
     for (uint32_t r = 0; r < count; r++)
-        sharing += ranks[r].machine == mine->machine && CPU_EQUAL(&ranks[r].allowed, &mine->allowed);
-    const uint32_t processors = (uint32_t)CPU_COUNT(&mine->allowed);
+        sharing += ranks[r].machine == mine->machine && ranks[r].allowed.number == mine->allowed.number;
+    const uint32_t processors = (uint32_t)mine->allowed.count;
     return processors > sharing ? processors / sharing : 1;
 }
 
@@ -18,10 +17,8 @@ static eo_status ask_all(const struct tool_job_world *world, struct tool_rank_pr
                          uint32_t *least)
 {
     const struct tool_world_environment *e = &world->environment;
-    struct tool_rank_processors mine;
-    memset(&mine, 0, sizeof(mine));
-    mine.machine = eo_rendezvous_rank_info(world->rendezvous, e->rank).machine;
-    (void)sched_getaffinity(0, sizeof(mine.allowed), &mine.allowed);
+    const struct tool_rank_processors mine = {eo_rendezvous_rank_info(world->rendezvous, e->rank).machine,
+                                              eo_processors_allowed()};
     EO_TRY(eo_rendezvous_all_gather(world->rendezvous, &mine, sizeof(mine), ranks));
     const uint32_t own = tool_rank_threads(ranks, e->rank_count, e->rank);
     EO_TRY(eo_rendezvous_all_gather(world->rendezvous, &own, sizeof(own), threads));

@@ -6,13 +6,12 @@
 #ifndef EO_TOOLS_RUN_RANKS_WORLD_THREADS_H
 #define EO_TOOLS_RUN_RANKS_WORLD_THREADS_H
 
-#include <sched.h>
-
+#include "base/processors.h"
 #include "tools/run/ranks/world.h"
 
 struct tool_rank_processors {
     uint64_t machine;
-    cpu_set_t allowed;
+    struct eo_processors allowed;
 };
 
 /* A rank's part of the processors that it and others of its machine may run on; 1 at least. */

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Goal: processors are counted on systems of more than 1024, too.
+ * Method: a kernel in the place of the real one, which refuses who asks with less room than it has processors.
+ */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/processors.h"
+#include "tools/run/options/options.h"
+
+static int kernel_processors; /* 0: the call fails otherwise */
+static int bound_to[3], bound_count;
+
+int __wrap_sched_getaffinity(pid_t process, size_t bytes, cpu_set_t *set);
+
+int __wrap_sched_getaffinity(pid_t process, size_t bytes, cpu_set_t *set)
+{
+    (void)process;
+    if (kernel_processors == 0 || bytes * 8 < (size_t)kernel_processors) {
+        errno = kernel_processors == 0 ? EPERM : EINVAL;
+        return -1;
+    }
+    memset(set, 0, bytes);
+    for (int i = 0; i < bound_count; i++)
+        CPU_SET_S(bound_to[i], bytes, set);
+    return 0;
+}
+
+static struct eo_processors bind_to(int kernel, int count, int first, int second, int third)
+{
+    kernel_processors = kernel;
+    bound_count = count;
+    bound_to[0] = first, bound_to[1] = second, bound_to[2] = third;
+    return eo_processors_allowed();
+}
+
+Test(processors, a_system_of_any_size_says_how_many_and_which)
+{
+    const struct eo_processors few = bind_to(8, 3, 0, 3, 7), same = bind_to(8192, 3, 0, 3, 7), other = bind_to(8, 3, 0, 3, 6),
+                               many = bind_to(8192, 3, 0, 3, 8191), fewer = bind_to(8, 2, 0, 3, 0);
+    cr_assert(few.count == 3 && same.count == 3 && other.count == 3 && many.count == 3 && fewer.count == 2);
+    cr_assert_eq(few.number, same.number);
+    cr_assert(few.number != other.number && few.number != many.number && few.number != fewer.number);
+}
+
+Test(processors, programs_use_all_that_they_may)
+{
+    (void)bind_to(1025, 3, 0, 1, 1024);
+    cr_assert_eq(tool_core_count(), 3);
+    (void)bind_to(0, 0, 0, 0, 0);
+    cr_assert_eq(tool_core_count(), 1);
+    cr_assert_eq(eo_processors_allowed().count, 0);
+}
