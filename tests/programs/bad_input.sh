@@ -235,6 +235,13 @@ sed 's/.*/{"text":"&"}/' "$text" >"$work/text.jsonl"
 run "$train" --text "$work/text.jsonl" --model tiny --seq 32 --batch 1 --steps 1 --sample 0 --threads 1 --peak-seconds 0
 [ $code = 0 ] && grep -q 'text.jsonl: trained on as it is' "$work/err"
 result $? 'a text of JSON is warned of'
+mkdir "$work/texts" && cp "$text" "$work/texts/small.txt" && truncate -s 65M "$work/texts/large.txt" && ln -s "$text" "$work/texts/link.txt"
+# shellcheck disable=SC2086
+run "$train" --text "$work/texts" --model tiny --seq 32 --batch 1 --steps 1 --sample 0 --threads 1 --peak-seconds 0
+[ $code = 0 ] && grep -q 'warning: --text: 2 files above 64 MiB or links of a folder, such as .*texts/large.txt, are left out' "$work/err"
+result $? 'large files and links of a folder are told when they are left out'
+rm "$work/texts/small.txt"
+refuse 'a folder of links' 'holds no text: 2 files above 64 MiB or links' --model tiny --text "$work/texts"
 # shellcheck disable=SC2086 # lists of words
 {
     refuse 'a folder for another model' 'has weights of a GPT-2' --model llama-tiny --init "$work/folder" --text "$text"
@@ -247,6 +254,8 @@ result $? 'a text of JSON is warned of'
     refuse 'a type of no export' 'need --export' --text "$text" --export-dtype bf16
     refuse 'files of no bytes' "--export-file-bytes is '0'" --text "$text" --export model --export-file-bytes 0
     refuse 'files of bytes that are no number' "'5X'" --text "$text" --export model --export-file-bytes 5X
+    refuse 'several files of llm.c' "llm.c's format is one file" --model tiny --text "$text" --export x.bin --export-file-bytes 500M
+    refuse 'several files of adapters' 'adapters are one file' --init "$work/folder" $some --lora 2 --export x --export-file-bytes 500M
 }
 mkdir "$work/bad"
 cp "$work/folder/"* "$work/bad"

@@ -38,7 +38,7 @@ struct tool_data {
     struct tool_packing training, held_back; /* of these */
     bool is_held_apart;      /* what is held back has a file of its own */
     uint32_t file_count;     /* that are trained on */
-    char warning[300];       /* "": none; for people */
+    char warning[700];       /* "": none; for people */
     void *owned;             /* text */
     const void *map;         /* token file (mapped_file.h): after a batch, tool_map_check says whether it is worth anything */
     uint64_t map_bytes;

@@ -21,6 +21,8 @@ struct text {
     uint64_t count, capacity;
     uint32_t file_count, json_count;
     char json_path[160]; /* of the first file of JSON */
+    uint32_t left_out;   /* links, and files that are too large for what may lie in a folder */
+    char left_path[160]; /* the first of them */
     struct tool_problem *problem;
 };
 
@@ -139,6 +141,8 @@ static eo_status add_found(struct text *text, const char *path, int depth)
         return is_build_folder(path) ? EO_OK : add_folder(text, path, depth + 1);
     if (S_ISREG(info.st_mode) && (uint64_t)info.st_size <= FOLDER_FILE_BYTES_MAX)
         return add_file(text, path, true);
+    if ((S_ISREG(info.st_mode) || S_ISLNK(info.st_mode)) && text->left_out++ == 0)
+        snprintf(text->left_path, sizeof(text->left_path), "%.150s", path);
     return EO_OK;
 }
 
@@ -176,10 +180,14 @@ eo_status tool_data_load_text(struct tool_data *data, const char *const *paths, 
     eo_status status = EO_OK;
     for (uint32_t i = 0; i < path_count && status >= 0; i++)
         status = add_named(&text, paths[i]);
+    char left_out[300] = "";
+    if (text.left_out)
+        snprintf(left_out, sizeof(left_out),
+                 "%u file%s above 64 MiB or links of a folder, such as %s, are left out; name them with --text", text.left_out,
+                 text.left_out == 1 ? "" : "s", text.left_path);
     if (status >= 0 && text.count == 0)
-        status = tool_problem_set(problem, EO_ERR_INVALID,
-                                  "--text %s: holds no text; give a file or folder with some",
-                                  path_count ? paths[0] : "");
+        status = tool_problem_set(problem, EO_ERR_INVALID, "--text %s: holds no text%s%s; give a file or folder with some",
+                                  path_count ? paths[0] : "", left_out[0] ? ": " : "", left_out);
     if (status < 0) {
         free(text.bytes);
         return status;
@@ -194,8 +202,9 @@ eo_status tool_data_load_text(struct tool_data *data, const char *const *paths, 
         .file_count = text.file_count,
         .owned = text.bytes,
     };
-    if (text.json_count)
-        snprintf(data->warning, sizeof(data->warning), "--text %s%s: trained on as it is, with the signs and names of JSON; "
-                 "extract the text first (jq -r .text)", text.json_path, text.json_count > 1 ? " and others" : "");
+    const char *json = text.json_count ? text.json_path : "";
+    snprintf(data->warning, sizeof(data->warning), "%s%s%s%s%s%s%s", left_out[0] ? "--text: " : "", left_out,
+             left_out[0] && json[0] ? "; " : "", json[0] ? "--text " : "", json, text.json_count > 1 ? " and others" : "",
+             json[0] ? ": trained on as it is, with the signs and names of JSON; extract the text first (jq -r .text)" : "");
     return EO_OK;
 }
