@@ -94,6 +94,9 @@ run --ranks 2 --batch 2 --ema 0.8 --val-every 12 --checkpoint averages --checkpo
     run --ranks 2 --batch 2 --ema 0.8 --val-every 12 --resume averages/step-000000000005 --log again.jsonl &&
     [ -n "$(averaged ema.jsonl)" ] && [ "$(averaged ema.jsonl)" = "$(averaged again.jsonl)" ]
 result $? 'resumed with an average of the weights: its loss is the same'
+run --ranks 2 --batch 2 --ema 0.8 --resume averages/step-000000000010 --export average && [ "$tool" = - ] ||
+    { "$tool" convert averages averaged >out 2>err && grep -q 'the average of the weights' out && cmp average/model.safetensors averaged/model.safetensors; }
+result $? '--export writes the average; so does evenodd-checkpoint convert'
 
 run --ranks 2 --batch 2 --dtype bf16 --gather float8
 narrow=$(hash)
@@ -108,6 +111,10 @@ result $? 'its checkpoint holds whole weights, so gathers may carry another type
 run --ranks 4 --batch 1 --resume saved/step-000000000005 && [ -n "$(hash)" ] && ! grep -q 'was .* now' err
 result $? 'resumed by twice the ranks, with as many sequences a step: nothing to warn of'
 
+run --ranks 2 --batch 2 --dtype bf16 --reduce bf16 --norms fp32 --checkpoint wide --steps 1 &&
+    run --ranks 2 --batch 2 --dtype bf16 --on-not-finite skip --resume wide && grep -q 'reduce was "bf16", is "fp32" now' err &&
+    grep -q 'norms was "fp32", is "dtype" now' err && grep -q 'on-not-finite was "stop", is "skip" now' err
+result $? 'resumed with other types of sums and norms: each difference is told'
 run --ranks 3 --batch 1 --lr 0.01 --resume saved/step-000000000005 && grep -q 'sequences a step .* was 4, is 3 now' err &&
     grep -q 'lr was .* is 0.01' err
 result $? 'resumed with other settings: each difference is told'
@@ -258,6 +265,11 @@ if [ "$tool" != - ]; then
         "$tool" convert model again --ranks 2 >out 2>err && "$tool" verify again >out 2>err &&
         "$tool" convert again model2 >out 2>err && cmp model/model.safetensors model2/model.safetensors
     result $? 'evenodd-checkpoint convert, to safetensors and back: the same bits'
+
+    "$tool" convert saved model3 --ranks 2 >out 2>err
+    [ $? = 2 ] && grep -q -e '--ranks is for a checkpoint to write' err && "$tool" convert model again3 --dtype bf16 >out 2>err
+    [ $? = 2 ] && grep -q -e '--dtype is for other formats' err && [ ! -e model3 ] && [ ! -e again3 ]
+    result $? 'convert refuses an option of the other direction'
 
     # What computes the same is told apart all the same: a Mistral with ids of tokens, its layers whole and in halves. Its
     # rotary positions are scaled.

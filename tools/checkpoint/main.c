@@ -196,12 +196,14 @@ static eo_status reshard(const struct checkpoint_tool *tool)
     return status;
 }
 
-/* The shape of the model is in the trainer's bytes, where train was the trainer. */
-static eo_status model_of(eo_checkpoint *checkpoint, eo_transformer_config *config, struct tool_lora *lora, json_t **published)
+/* The shape of the model is in the trainer's bytes, where train was the trainer; and whether it kept an average. */
+static eo_status model_of(eo_checkpoint *checkpoint, struct tool_convert_model *what, struct tool_lora *lora,
+                          json_t **published)
 {
     json_t *settings;
     EO_TRY(tool_job_settings_read(checkpoint, &settings));
-    const bool known = tool_job_settings_model(settings, config, lora, published);
+    const bool known = tool_job_settings_model(settings, &what->config, lora, published);
+    what->averaged = json_number_value(json_object_get(json_object_get(settings, "settings"), "ema")) > 0;
     json_decref(settings);
     if (!known) {
         print_error(&error_count, EO_LOG_ERROR,
@@ -215,15 +217,18 @@ static eo_status convert_to_others(const struct checkpoint_tool *tool)
 {
     const struct tool_export_settings settings = {.path = tool->to, .dtype = tool->dtype, .file_bytes = TOOL_EXPORT_FILE_BYTES};
     eo_checkpoint *checkpoint;
-    eo_transformer_config config;
+    struct tool_convert_model what = {.averaged = false};
     struct tool_lora lora;
     struct tool_problem problem;
     json_t *published = NULL;
     EO_TRY(open_newest(&checkpoint, tool->from));
-    eo_status status = model_of(checkpoint, &config, &lora, &published);
+    eo_status status = model_of(checkpoint, &what, &lora, &published);
+    what.published = published;
+    what.lora = (eo_lora){lora.rank, (float)lora.alpha, lora.targets};
     if (status >= 0)
-        status = told(tool_convert_to_files(checkpoint, &(struct tool_convert_model){config, published, {lora.rank, (float)lora.alpha,
-                                                                                     lora.targets}}, &settings, &problem), &problem);
+        status = told(tool_convert_to_files(checkpoint, &what, &settings, &problem), &problem);
+    if (status >= 0 && what.averaged)
+        printf("the average of the weights (--ema) stands in their place\n");
     json_decref(published);
     eo_checkpoint_close(&checkpoint);
     return status;
@@ -254,6 +259,12 @@ static eo_status convert(const struct checkpoint_tool *tool)
     const eo_log silence = {0};
     const bool is_ours = eo_checkpoint_find(path, sizeof(path), NULL, tool->from, &silence) == EO_OK ||
                          is_checkpoint(tool->from);
+    if (is_ours ? tool->ranks > 0 : (tool->given & 2) > 0) {
+        print_error(&error_count, EO_LOG_ERROR,
+                    is_ours ? "convert: --ranks is for a checkpoint to write; leave it out"
+                            : "convert: --dtype is for other formats, a checkpoint is fp32; leave it out");
+        return EO_ERR_INVALID;
+    }
     const eo_status status = is_ours ? convert_to_others(tool) : convert_from_others(tool);
     if (status >= 0)
         printf("%s is now in %s\n", tool->from, tool->to);

@@ -26,7 +26,18 @@ static eo_status failed(const struct first_error *error, const char *path, eo_st
 
 /* --- ours to others' ---------------------------------------------------------------------------------------------- */
 
-static eo_status put_parameters(eo_checkpoint *checkpoint, const eo_model *model, struct tool_export *export,
+/* Of a layer: its weights, or their average, which is the last array of state. What is frozen has none, and needs none. */
+static eo_status find_array(const eo_checkpoint *checkpoint, uint32_t layer, bool averaged, uint32_t *array)
+{
+    eo_checkpoint_info whole;
+    eo_checkpoint_layer info;
+    eo_checkpoint_get_info(checkpoint, &whole);
+    EO_TRY(eo_checkpoint_get_layer(checkpoint, layer, &info));
+    *array = averaged && !info.frozen ? whole.optimizer_states : 0;
+    return EO_OK;
+}
+
+static eo_status put_parameters(eo_checkpoint *checkpoint, const eo_model *model, bool averaged, struct tool_export *export,
                                 struct tool_problem *problem)
 {
     eo_checkpoint_info whole;
@@ -34,18 +45,18 @@ static eo_status put_parameters(eo_checkpoint *checkpoint, const eo_model *model
     for (uint32_t k = 0; k < eo_model_parameter_count(model); k++) {
         eo_parameter_info info;
         eo_checkpoint_parameter saved;
-        uint32_t index;
+        uint32_t index, array;
         EO_TRY(eo_model_parameter(model, k, &info));
         if (eo_checkpoint_find_parameter(checkpoint, info.name, &index) < 0 ||
-            eo_checkpoint_get_parameter(checkpoint, index, &saved) < 0 ||
-            saved.info.element_count != info.element_count)
+            eo_checkpoint_get_parameter(checkpoint, index, &saved) < 0 || saved.info.element_count != info.element_count ||
+            find_array(checkpoint, saved.info.layer, averaged, &array) < 0)
             return tool_problem_set(problem, EO_ERR_INVALID, "%s: has no '%s' of %llu elements; it belongs to another model",
                                     whole.path, info.name, (unsigned long long)info.element_count);
         float *values = malloc(info.element_count * sizeof(*values));
         if (!values)
             return tool_problem_set(problem, EO_ERR_NO_MEMORY, "%s: no memory for '%s'", whole.path, info.name);
         const eo_status status =
-            eo_checkpoint_read(checkpoint, saved.info.layer, 0, saved.offset, info.element_count, values);
+            eo_checkpoint_read(checkpoint, saved.info.layer, array, saved.offset, info.element_count, values);
         if (status >= 0)
             tool_export_put(export, k, values);
         free(values);
@@ -56,13 +67,13 @@ static eo_status put_parameters(eo_checkpoint *checkpoint, const eo_model *model
     return EO_OK;
 }
 
-static eo_status write_model(eo_checkpoint *checkpoint, const struct tool_export_model *model,
+static eo_status write_model(eo_checkpoint *checkpoint, const struct tool_export_model *model, bool averaged,
                              const struct tool_export_settings *settings, struct tool_problem *problem)
 {
     struct tool_export export;
     EO_TRY(tool_export_check(settings, model, problem));
     EO_TRY(tool_export_begin(&export, settings, model, problem));
-    const eo_status status = put_parameters(checkpoint, model->model, &export, problem);
+    const eo_status status = put_parameters(checkpoint, model->model, averaged, &export, problem);
     if (status < 0) {
         tool_export_drop(&export);
         return status;
@@ -90,7 +101,7 @@ eo_status tool_convert_to_files(eo_checkpoint *checkpoint, const struct tool_con
                                             .config = params->config,
                                             .published = what->published,
                                             .lora = adapters ? &params->lora : NULL};
-    status = write_model(checkpoint, &model, settings, problem);
+    status = write_model(checkpoint, &model, what->averaged, settings, problem);
     eo_model_destroy(&adapters);
     eo_transformer_destroy(&transformer);
     static const char option[] = "--export "; /* is none here */

@@ -15,6 +15,7 @@ struct tool_convert_model {
     eo_transformer_config config;
     const json_t *published; /* NULL, or what tool_export_published made of it */
     eo_lora lora;            /* then its adapters are what is written */
+    bool averaged;           /* the run kept an average of the weights: it goes in their place, as train exports it */
 };
 
 /*
