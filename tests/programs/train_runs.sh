@@ -227,6 +227,9 @@ unset EO_TEST_SAMPLE_WITHOUT_CACHE
 result $? 'headtohead runs all modes to the same weights'
 "$python" "$check" comparison h.json h.html 2 >>out 2>>err
 result $? 'its JSON has the figures of every mode and run, its page stands alone'
+"$headtohead" --text text --model 2x32x4 --seq 16 --threads 1 --steps 4 --runs 1 --offload-layers all --offload-folder . \
+    --dynamic-offload >out 2>err && grep -q '^All runs end with the same weights' out && grep -q '^offloaded of a rank  *0\.[0-9]* MiB  *0\.[0-9]* MiB' out
+result $? 'headtohead --dynamic-offload beside layers that are offloaded by plan'
 variants=ddp,zero2,zero3,one-unit,blocks:2,auto-wrap:1MiB,dynamic:malloc
 "$headtohead" --text text --model tiny --seq 32 --threads 1 --steps 6 --runs 1 --compare $variants --json v.json --html v.html \
     >out 2>err && ! grep -q null out && "$python" "$check" variants v.json v.html $variants >>out 2>>err

@@ -93,9 +93,12 @@ static error_t parse_head_option(int key, char *text, struct argp_state *state)
         check_compare(state, settings);
         if (tool_option_given(&settings->common, "memory"))
             argp_error(state, "--memory: headtohead runs all modes; leave it out, or use train");
-        if (tool_option_given(&settings->common, "budget") || tool_option_given(&settings->common, "offload-layers") ||
-            tool_option_given(&settings->common, "offload-folder"))
-            argp_error(state, "--budget, --offload-layers and --offload-folder need planned memory alone; use train");
+        if (tool_option_given(&settings->common, "budget"))
+            argp_error(state, "--budget needs planned memory alone; use train");
+        if (!settings->common.dynamic_offload &&
+            (tool_option_given(&settings->common, "offload-layers") || tool_option_given(&settings->common, "offload-folder")))
+            argp_error(state, "--offload-layers and --offload-folder need planned memory alone; give --dynamic-offload, which "
+                              "offloads the others too, or use train");
         if (!tool_option_given(&settings->common, "graph")) /* what compute waits for is seen in no graph */
             settings->common.plan.graph = false;
         if (settings->common.steps < 4)
