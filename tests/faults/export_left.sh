@@ -39,6 +39,11 @@ for path in model model.bin; do
     rm -r $path
 done
 
+mkdir adapters.new-7 && touch adapters.new-7/adapter_config.json adapters.new-7/adapter_model.safetensors
+# shellcheck disable=SC2086
+"$train" $options --init whole --lora 2 --export adapters >out 2>err && [ "$(left adapters)" = 0 ] && grep -q 'removed .*/adapters.new-7' err
+result $? 'what an export of adapters left is removed too'
+
 mkdir model.new-1 model.new-2 model.new-3 model.new- model.new-4x amodel.new-5
 touch model.new-1/config.json model.new-1/model-00001-of-00002.safetensors model.new-2/mine model.new-4x/config.json
 if command -v flock >/dev/null; then

@@ -60,6 +60,9 @@ static eo_status describe(struct tool_export *export, const struct tool_export_s
                                    .room_count = ROOM_LEAST};
     if (settings->path[0] == '\0' || strlen(settings->path) >= sizeof(export->path))
         return tool_problem_set(problem, EO_ERR_INVALID, "--export: %zu bytes are not a valid path", strlen(settings->path));
+    if (settings->file_bytes != TOOL_EXPORT_FILE_BYTES && (!export->is_folder || export->has_adapters))
+        return tool_problem_set(problem, EO_ERR_INVALID, "--export-file-bytes: %s one file; leave it out",
+                                export->is_folder ? "adapters are" : "llm.c's format is");
     snprintf(export->path, sizeof(export->path), "%s", settings->path);
     for (size_t end = strlen(export->path); end > 1 && export->path[end - 1] == '/'; end--)
         export->path[end - 1] = '\0';

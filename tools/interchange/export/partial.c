@@ -50,7 +50,7 @@ static bool remove_locked(int parent, const char *name, int partial)
     DIR *folder = fdopendir(dup(partial));
     for (const struct dirent *entry; folder && (entry = readdir(folder));)
         if (ends_in(entry->d_name, ".safetensors") || strcmp(entry->d_name, "config.json") == 0 ||
-            strcmp(entry->d_name, "model.safetensors.index.json") == 0)
+            strcmp(entry->d_name, "adapter_config.json") == 0 || strcmp(entry->d_name, "model.safetensors.index.json") == 0)
             unlinkat(partial, entry->d_name, 0);
     if (folder)
         closedir(folder);
