@@ -45,6 +45,8 @@ done <<'END'
 --checkpoint saved.0 --resume|--checkpoint saved.0|"--resume" is true on rank 0 and false on rank 1
 |--memory dynamic:pool|"--memory" is "static" on rank 0 and "dynamic:pool" on rank 1
 |--plan|"--plan" is false on rank 0 and true on rank 1
+|--hash off|"--hash" is "on" on rank 0 and "off" on rank 1
+|--on-not-finite skip|"on-not-finite" is "stop" on rank 0 and "skip" on rank 1
 --lr 0.1|--lr 0.2|"lr" is 0.1 on rank 0 and 0.2 on rank 1
 END
 apart '--sample 7' '--sample 8'

@@ -184,8 +184,11 @@ static eo_status prepare(struct train *train, struct tool_problem *problem)
 {
     const struct train_settings *settings = &train->settings;
     const bool writes = !train->world.rendezvous || train->world.environment.rank == 0; /* files are rank 0's */
-    const struct tool_job_choices choices = {
-        .checkpoint = &settings->checkpoint, .export_path = settings->export.path, .sample_count = settings->sample_count};
+    const struct tool_job_choices choices = {.checkpoint = &settings->checkpoint,
+                                             .export_path = settings->export.path,
+                                             .sample_count = settings->sample_count,
+                                             .merged = settings->export.merged,
+                                             .no_hash = settings->no_hash};
     if (!settings->common.plan_only)
         EO_TRY(tool_job_world_choose(&train->world, settings->common.plan.device, problem));
     EO_TRY(tool_job_world_threads(&train->world, &train->settings.common, problem));

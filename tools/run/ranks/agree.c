@@ -50,17 +50,18 @@ static void write_start(struct eo_json *json, const void *user)
     const struct tool_options *o = start->job->options;
     const struct tool_checkpoint_options *c = start->choices->checkpoint;
     char tokens[64], folder[64], export_path[64];
-    eo_json_write(json,
-                  "{'--plan': %i, '--device': %s, '--collectives': %s, '--memory': %s, '--graph': %i,"
-                  "'--implicit-prefetch': %i, '--reduce-inputs': %u, '--dynamic-offload': %i, '--init (its content)': %s, '--val-every': %" PRIu64
-                  ", '--patience': %" PRIu64 ", '--val-tokens': %s, '--checkpoint': %s, '--checkpoint-every': %" PRIu64
-                  ", '--keep': %u, '--checkpoint-used': %i, '--checkpoint-in-place': %i, '--resume': %i, '--sample': %u, '--export': %s}",
-                  o->plan_only, o->plan.device, start->world->collectives ? start->world->collectives : "not given",
-                  tool_memory_name(o->memory), o->plan.graph, o->implicit_prefetch, o->reduce_inputs,
-                  o->dynamic_offload, start->init,
-                  start->job->val_every, start->job->early_stop.patience, path_value(o->val_tokens_path, tokens),
-                  path_value(c->folder, folder), c->every, c->keep, c->used, c->in_place, c->resume, start->choices->sample_count,
-                  path_value(start->choices->export_path, export_path));
+    eo_json_write(
+        json,
+        "{'--plan': %i, '--device': %s, '--collectives': %s, '--memory': %s, '--graph': %i,"
+        "'--implicit-prefetch': %i, '--reduce-inputs': %u, '--dynamic-offload': %i, '--init (its content)': %s, '--val-every': "
+        "%" PRIu64 ", '--patience': %" PRIu64 ", '--val-tokens': %s, '--checkpoint': %s, '--checkpoint-every': %" PRIu64
+        ", '--keep': %u, '--checkpoint-used': %i, '--checkpoint-in-place': %i, '--resume': %i, '--sample': %u, '--export': %s, "
+        "'--export-merged': %i, '--hash': %s}",
+        o->plan_only, o->plan.device, start->world->collectives ? start->world->collectives : "not given",
+        tool_memory_name(o->memory), o->plan.graph, o->implicit_prefetch, o->reduce_inputs, o->dynamic_offload, start->init,
+        start->job->val_every, start->job->early_stop.patience, path_value(o->val_tokens_path, tokens),
+        path_value(c->folder, folder), c->every, c->keep, c->used, c->in_place, c->resume, start->choices->sample_count,
+        path_value(start->choices->export_path, export_path), start->choices->merged, start->choices->no_hash ? "off" : "on");
     tool_job_settings(json, start->job);
     eo_plan_write_json(start->job->plan, json->write, json->user);
 }

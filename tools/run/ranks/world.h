@@ -49,6 +49,7 @@ struct tool_job_choices {
     const struct tool_checkpoint_options *checkpoint;
     const char *export_path; /* NULL: nothing is exported */
     uint32_t sample_count;
+    bool merged, no_hash; /* --export-merged, --hash off */
 };
 
 /* --collectives, --join-timeout, --rank-timeout, --insecure; the input is a struct tool_job_world. */
