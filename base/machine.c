@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 
 #include "base/hashing.h"
+#include "base/kernel_files.h"
+#include "base/memory_groups.h"
 
 static void read_space(const char *path, uint64_t out[2])
 {
@@ -46,22 +48,26 @@ uint64_t eo_machine_number(const struct eo_machine *machine)
     return !machine->boot[0] ? 0 : number ? number : 1;
 }
 
-uint64_t eo_machine_memory(void)
+struct tightest {
+    uint64_t limit_bytes, id[2];
+};
+
+/* Of groups with one limit the outermost: the others take from it. */
+static void keep_tightest(void *user, const struct eo_memory_group *group)
 {
-    struct {
-        uint64_t space[2]; /* containers call their groups all the same */
-        char groups[2048];
-    } limits;
-    struct stat space;
-    memset(&limits, 0, sizeof(limits));
-    if (stat("/proc/self/ns/cgroup", &space) == 0) {
-        limits.space[0] = space.st_dev;
-        limits.space[1] = space.st_ino;
-    }
-    FILE *file = fopen("/proc/self/cgroup", "re");
-    if (file) {
-        (void)fread(limits.groups, 1, sizeof(limits.groups), file);
-        fclose(file);
-    }
-    return eo_hash64(&limits, sizeof(limits));
+    struct tightest *tightest = user;
+    if (group->limit_bytes <= tightest->limit_bytes)
+        *tightest = (struct tightest){group->limit_bytes, {group->id[0], group->id[1]}};
+}
+
+uint64_t eo_machine_memory(const char *root)
+{
+    char folder[256];
+    uint64_t kib;
+    struct tightest tightest = {.limit_bytes = UINT64_MAX};
+    snprintf(folder, sizeof(folder), "%s/proc", root);
+    if (eo_kernel_number(folder, "meminfo", "MemTotal:", &kib) && kib > 0)
+        tightest.limit_bytes = kib * 1024 - 1; /* a limit above that is none */
+    eo_memory_groups(root, keep_tightest, &tightest);
+    return eo_hash64(tightest.id, sizeof(tightest.id));
 }

@@ -23,7 +23,9 @@ bool eo_machine_visible(const struct eo_machine *a, const struct eo_machine *b);
 /* The same for machines that are visible to each other; 0: it cannot be said. */
 uint64_t eo_machine_number(const struct eo_machine *machine);
 
-/* A number for what limits this process's memory: its control groups, as they are called where it is. */
-uint64_t eo_machine_memory(void);
+/* A number for the memory that this process takes from: the same for those of a machine whose tightest limit is that of the
+ * same control group, or the machine's own size. Limits that a container does not see do not count. `root`: as eo_memory_groups
+ * takes it. */
+uint64_t eo_machine_memory(const char *root);
 
 #endif

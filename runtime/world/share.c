@@ -15,7 +15,7 @@ struct place {
 eo_status eo_world_find_share(struct eo_world *world, const struct eo_exchange *exchange)
 {
     struct eo_machine machine;
-    struct place mine = {.processors = eo_processors_allowed().number, .memory = eo_machine_memory()};
+    struct place mine = {.processors = eo_processors_allowed().number, .memory = eo_machine_memory("")};
     struct place *all = calloc(world->rank_count, sizeof(*all));
     if (!all)
         return EO_ERR_NO_MEMORY;
