@@ -32,23 +32,16 @@ static const char *folder_or_current(const char *folder)
     return folder ? folder : ".";
 }
 
-/* Ranks on GPUs share the host's memory with those of the machine's other GPUs. */
-static uint32_t sharers(const struct eo_runtime *rt)
-{
-    const uint64_t devices = rt->device->ops->is_host_memory || !rt->device->count ? 1 : rt->device->count;
-    return (uint32_t)eo_max_u64(1, eo_min_u64(rt->memory.ranks * devices, rt->world->rank_count));
-}
-
 eo_status eo_offload_check(struct eo_runtime *rt)
 {
     const uint64_t bytes = rt->plan->space_bytes[EO_SPACE_DISK];
     if (bytes == 0)
         return EO_OK;
     const char *bound = "";
-    const uint64_t share = eo_memory_available(&bound) / 5 * 4 / sharers(rt),
-                   taken = bytes + rt->plan->space_bytes[EO_SPACE_HOST];
+    const uint32_t sharers = eo_world_host_ranks(rt->world, rt->device->count);
+    const uint64_t share = eo_memory_available(&bound) / 5 * 4 / sharers, taken = bytes + rt->plan->space_bytes[EO_SPACE_HOST];
     rt->offload.copy_bytes_max = share > taken ? share - taken : 0;
-    return rt->device->ops->storage_check(rt->device, folder_or_current(rt->params.offload_folder), bytes, sharers(rt));
+    return rt->device->ops->storage_check(rt->device, folder_or_current(rt->params.offload_folder), bytes, sharers);
 }
 
 static uint64_t piece_count(const struct eo_plan *plan, uint32_t row)

@@ -16,6 +16,8 @@ struct eo_world {
     uint32_t share_rank, share_ranks; /* among the ranks that may run on the same processors; 0: all of the world's */
     uint32_t memory_ranks; /* that take from the same memory as this one, itself counted; 0: those with the same device,
                               which ranks were given in turn */
+    uint32_t host_ranks; /* that take from the same memory of the host, itself and those of other worlds of a split counted; 0:
+                            unknown */
     const struct eo_comm_ops *ops;
     struct eo_group *group;
     eo_log log;
@@ -26,5 +28,8 @@ eo_status eo_world_check_fabric(const eo_log *log, double gigabytes_per_s, doubl
 
 /* Fills the shares of a world of processes. Collective. */
 eo_status eo_world_find_share(struct eo_world *world, const struct eo_exchange *exchange);
+
+/* How many ranks take from the memory of this one's host: where that is unknown, one for each of its `devices`. */
+uint32_t eo_world_host_ranks(const struct eo_world *world, uint32_t devices);
 
 #endif

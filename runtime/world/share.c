@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arithmetic.h"
 #include "base/machine.h"
 #include "base/processors.h"
 #include "runtime/world/internal.h"
@@ -22,16 +23,21 @@ eo_status eo_world_find_share(struct eo_world *world, const struct eo_exchange *
     eo_machine_read(&machine);
     memcpy(mine.boot, machine.boot, sizeof(mine.boot));
     const eo_status status = exchange->all_gather(exchange->user, &mine, sizeof(mine), all);
-    world->share_rank = world->share_ranks = world->memory_ranks = 0;
+    world->share_rank = world->share_ranks = world->host_ranks = 0;
     for (uint32_t r = 0; status >= 0 && r < world->rank_count; r++) {
         const bool is_near = memcmp(all[r].boot, mine.boot, sizeof(mine.boot)) == 0;
         const bool competes = is_near && all[r].processors == mine.processors;
         world->share_rank += competes && r < world->rank;
         world->share_ranks += competes;
-        world->memory_ranks += is_near && all[r].memory == mine.memory;
+        world->host_ranks += is_near && all[r].memory == mine.memory;
     }
-    if (strcmp(world->device, "cpu") != 0)
-        world->memory_ranks = 1; /* the device's, of which each has its own */
+    world->memory_ranks = strcmp(world->device, "cpu") == 0 ? world->host_ranks : 1; /* a GPU's is one rank's alone */
     free(all);
     return status;
+}
+
+uint32_t eo_world_host_ranks(const struct eo_world *world, uint32_t devices)
+{
+    const uint64_t guess = eo_max_u64(1, eo_min_u64(devices, world->rank_count));
+    return world->host_ranks ? world->host_ranks : (uint32_t)guess;
 }

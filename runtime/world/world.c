@@ -72,6 +72,7 @@ eo_status eo_world_create_local(eo_world *worlds[], const eo_world_params *param
             .log = params->log ? *params->log : (eo_log){0},
             .device_index = params->device_index + (params->share_device ? 0 : r),
             .memory_ranks = params->share_device || strcmp(device, "cpu") == 0 ? rank_count : 0,
+            .host_ranks = rank_count,
         };
         snprintf(worlds[r]->device, sizeof(worlds[r]->device), "%s", device);
     }
