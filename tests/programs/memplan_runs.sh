@@ -577,6 +577,8 @@ run 2 'micro-batches in a multiple' --model llama-3-8b --pp 2 --virtual-stages 2
 result $? 'virtual stages without whole groups of micro-batches'
 run 2 'give max-batch, max-seq, min-recompute' --model llama-3-8b --tp 2 --device H100 --fit min-gpus
 result $? 'a search over parts'
+run 0 'min-gpus: ranks 24 fits' --model llama-3-8b --ranks 6 --strategy hsdp:6 --device H100 --fit min-gpus
+result $? 'the fewest GPUs of groups that do not divide the widest world'
 run 2 'goes by time' --model llama-3-8b --device H100 --fit best-layout
 result $? 'layouts of no global batch'
 refuse 'parts, explained' "plan a rank's part" --model llama-3-8b --tp 2 --explain

@@ -206,6 +206,15 @@ static uint64_t next_world(const struct tool_search *s, uint64_t world)
     return world + node;
 }
 
+/* Of whole nodes, and of whole groups of hsdp. */
+static uint64_t widest_world(const struct tool_memplan_settings *settings)
+{
+    uint64_t both = settings->gpus_per_node, group = settings->plan.shard_group ? settings->plan.shard_group : 1;
+    while (both % group && both <= TOOL_PLAN_RANKS_MAX)
+        both += settings->gpus_per_node;
+    return both > TOOL_PLAN_RANKS_MAX ? TOOL_PLAN_RANKS_MAX : TOOL_PLAN_RANKS_MAX - TOOL_PLAN_RANKS_MAX % both;
+}
+
 /* Worlds are 1, 2, 4 ... up to a node, then whole nodes. All of them are tried, from the first whose shards alone could
  * fit: padding makes some larger worlds take more. */
 static void search_world(struct tool_search *s)
@@ -214,9 +223,8 @@ static void search_world(struct tool_search *s)
     const uint64_t state = 16 * tool_model_config_parameters(s->config);
     uint64_t world = 1;
     struct tool_fit_point last = {0};
-    const struct tool_fit_point widest =
-        tool_search_try(s, TOOL_PLAN_RANKS_MAX - TOOL_PLAN_RANKS_MAX % s->settings->gpus_per_node);
-    if (!tool_search_fits(s, &widest) && s->lower_bound_bytes > fit->capacity_bytes) {
+    const struct tool_fit_point widest = tool_search_try(s, widest_world(s->settings));
+    if (!widest.refused[0] && !tool_search_fits(s, &widest) && s->lower_bound_bytes > fit->capacity_bytes) {
         fit->neighbour = widest;
         snprintf(fit->note, sizeof(fit->note), "the memory of a rank at any world size is too large: use a smaller batch or "
                  "sequence, more recompute, or --head-chunks");
