@@ -278,9 +278,10 @@ eo_status tool_job_world_create(struct tool_job_world *world, struct tool_job *j
 {
     const struct tool_options *o = job->options;
     eo_world *made = NULL;
+    const char *implicit = getenv("NCCL_LAUNCH_ORDER_IMPLICIT"); /* 0 is off, as without the variable */
     EO_TRY(eo_world_create_joined(&made, eo_world_join_params(
         .rendezvous = world->rendezvous, .device = o->plan.device, .device_index = world->environment.local_rank,
-        .collectives = world->collectives, .launch_order_is_implicit = getenv("NCCL_LAUNCH_ORDER_IMPLICIT") != NULL,
+        .collectives = world->collectives, .launch_order_is_implicit = implicit && strcmp(implicit, "1") == 0,
         .node = getenv("NCCL_HOSTID"),
         /* a second more: who is silent is the rendezvous' to find, who is late in a collective is its own */
         .timeout_ms = (uint32_t)((world->silence_s > 0 ? world->silence_s : 60) * 1000) + 1000,
