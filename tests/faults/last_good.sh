@@ -60,7 +60,7 @@ size=$(wc -c <"saved/$(step 30)/rank-00001")
 result $? 'a run leaves checkpoints of steps 10, 20 and 30'
 
 # Beside the rest: each read of rank 1 takes 150 ms, and all of its loading longer than ranks wait where they all come.
-timeout 120 "$launch" -n 2 sh -c "[ \$EVENODD_RANK = 1 ] && export SLOW_READ_MS=150 LD_PRELOAD=$slow_disk \
+timeout 120 "$launch" -n 2 sh -c "[ \$EVENODD_RANK = 1 ] && export SLOW_READ_MS=150 CLOCK_AHEAD_S=3600 LD_PRELOAD=$slow_disk \
     ASAN_OPTIONS=\$ASAN_OPTIONS:verify_asan_link_order=0; \
     exec $train $options --resume saved/$(step 30) --rank-timeout 1 --join-timeout 3" \
     >"$work/slow.out" 2>"$work/slow.err" </dev/null &

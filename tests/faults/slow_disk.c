@@ -3,7 +3,8 @@
  * A disk that is slow, to be preloaded: the first pwrite and the first fsync of a process take SLOW_DISK_MS (with SLOW_FILE the
  * first to a file with that in its path), each pread SLOW_READ_MS, and each fsync SLOW_SYNC_MS. The
  * file that MEMINFO names stands for /proc/meminfo. With SLOW_FINALIZE the process never comes to MPI_Finalize, and the
- * file that SLOW_OPEN names is never opened.
+ * file that SLOW_OPEN names is never opened. With CLOCK_AHEAD_S the process sees a wall clock that is so far ahead of the
+ * kernel's: as if it were set back after each look.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
 static atomic_bool has_written, has_synced;
@@ -77,6 +79,17 @@ __attribute__((visibility("default"))) int open64(const char *path, int flags, .
         pause();
     const char *meminfo = strcmp(path, "/proc/meminfo") == 0 ? getenv("MEMINFO") : NULL;
     return next(meminfo ? meminfo : path, flags, mode);
+}
+
+__attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    int (*next)(clockid_t, struct timespec *);
+    const char *ahead = getenv("CLOCK_AHEAD_S");
+    *(void **)&next = dlsym(RTLD_NEXT, "clock_gettime");
+    const int result = next(clock, now);
+    if (ahead && clock == CLOCK_REALTIME)
+        now->tv_sec += atoi(ahead);
+    return result;
 }
 
 __attribute__((visibility("default"))) int MPI_Finalize(void);

@@ -60,11 +60,11 @@ static void *write_main(void *arg)
 static bool ends_soon(struct putting *p)
 {
     struct timespec end;
-    clock_gettime(CLOCK_REALTIME, &end);
+    clock_gettime(CLOCK_MONOTONIC, &end); /* the wall clock may be set back, and the others would wait for as long */
     end.tv_nsec += MEETING_NS;
     end.tv_sec += end.tv_nsec / 1000000000;
     end.tv_nsec %= 1000000000;
-    return sem_timedwait(&p->is_done, &end) == 0;
+    return sem_clockwait(&p->is_done, CLOCK_MONOTONIC, &end) == 0;
 }
 
 /* All ranks come here, for the same work. */

@@ -8,11 +8,11 @@ enum { MEETING_INTERVAL_NS = 100000000 };
 static bool is_over_soon(struct tool_job_meeting *meeting)
 {
     struct timespec end;
-    clock_gettime(CLOCK_REALTIME, &end);
+    clock_gettime(CLOCK_MONOTONIC, &end); /* the wall clock may be set back, and the others would wait for as long */
     end.tv_nsec += MEETING_INTERVAL_NS;
     end.tv_sec += end.tv_nsec / 1000000000;
     end.tv_nsec %= 1000000000;
-    meeting->is_over = meeting->is_over || sem_timedwait(&meeting->over, &end) == 0;
+    meeting->is_over = meeting->is_over || sem_clockwait(&meeting->over, CLOCK_MONOTONIC, &end) == 0;
     return meeting->is_over;
 }
 
