@@ -40,7 +40,8 @@ typedef struct eo_world_nccl_params {
     uint32_t cta_max;           /* [NCCL's choice] blocks that a collective may take */
     bool launch_order_is_implicit; /* [false] NCCL_LAUNCH_ORDER_IMPLICIT=1 is set; else gathers and reductions of one rank
                                    run one by one */
-    uint32_t timeout_ms;        /* [60000] the longest that this rank waits for others, joining and in one collective */
+    uint32_t timeout_ms;        /* [60000] the longest that this rank waits for others, joining and in one collective; for a
+                                   captured step by four times the longest one longer */
     const eo_log *log;          /* [silence] copied */
 } eo_world_nccl_params;
 #define eo_world_nccl_params(...) EO_PARAMS(eo_world_nccl_params, __VA_ARGS__)

@@ -42,6 +42,7 @@ eo_status eo_nccl_graph_launch(struct eo_comm *comm, void *graph)
     struct eo_nccl_flight *flight;
     EO_TRY(eo_nccl_failure(group));
     EO_TRY(eo_nccl_flight_begin(comm, compute, "launch", label, 0, &flight));
+    EO_TRY(eo_nccl_flight_is_step(comm, compute, flight));
     const eo_status status = comm->device->ops->graph_launch(comm->device, graph);
     if (status < 0)
         return eo_nccl_fail(group, status, "rank %u of %u: a captured step could not be launched", group->rank,

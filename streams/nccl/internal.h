@@ -46,6 +46,7 @@ struct eo_nccl_flight {
     const char *label;
     const char *what;
     uint64_t sequence, bytes;
+    bool is_step, is_timed; /* a captured step; and its time is taken */
 };
 
 struct eo_comm {
@@ -66,6 +67,10 @@ struct eo_comm {
     uint32_t join_count, joined;
     bool in_group;             /* ncclGroupStart was called, ncclGroupEnd not yet */
     uint64_t waiting_since_ns; /* when the oldest was first seen to have begun; 0: not yet */
+    uint64_t ordinary_ns;      /* that steps before the first captured one took, all together */
+    uint64_t step_ns;          /* the longest captured step; 0: none has ended */
+    cudaEvent_t step_begin, step_end; /* of one captured step at a time */
+    bool times_step;
 
     void *barrier; /* device memory of quiesce */
     cudaEvent_t last;    /* end of the latest collective, where launches are not ordered by NCCL ... */
@@ -90,6 +95,7 @@ struct eo_group {
 
     /* The root's, for the family. */
     _Atomic uint32_t references; /* the world's own, and one of each other group */
+    uint64_t first_ns;           /* when the first collective was issued; 0: none was */
     uint64_t epoch; /* changes where a captured step begins and ends: events of one are not waited for in another */
     bool is_capturing;
     uint32_t graph_count; /* alive: NCCL waits for ever for them to go when it aborts or destroys */
@@ -130,6 +136,8 @@ void eo_nccl_watch_fini(struct eo_comm *comm);
 eo_status eo_nccl_flight_begin(struct eo_comm *comm, cudaStream_t stream, const char *what, const char *label,
                                uint64_t bytes, struct eo_nccl_flight **flight);
 eo_status eo_nccl_flight_end(struct eo_comm *comm, cudaStream_t stream, struct eo_nccl_flight *flight);
+/* The flight that has begun is a captured step: all of its collectives, and what is computed between them. */
+eo_status eo_nccl_flight_is_step(struct eo_comm *comm, cudaStream_t stream, struct eo_nccl_flight *flight);
 eo_status eo_nccl_poll(struct eo_comm *comm);
 /* Until the stream is empty, or any communicator of the family has failed: the stream may wait for their streams. */
 eo_status eo_nccl_drain(struct eo_comm *comm, cudaStream_t stream, const char *label);

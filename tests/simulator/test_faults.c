@@ -3,8 +3,8 @@
  * Whatever call fails, whenever: the training ends, with an error that says what and on which rank, or with the CPU's bits;
  * nothing that was made is left, and nothing is used after it was given up.
  * Method: a clean run tells which functions are called how often; then each fails once, on one rank, at its first, last and
- * some call between (EO_TEST_FULL=1: more of them). Then failures on the device, a lost peer and a stuck one, and memory
- * that does not suffice.
+ * some call between (EO_TEST_FULL=1: more of them). Then failures on the device, a lost peer and a stuck one, steps longer than
+ * the deadline of a collective, and memory that does not suffice.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,6 +100,37 @@ static void calls(const struct micro_settings *settings, const char *name)
     snprintf(text, sizeof(text), "%s: %u functions fail: %u runs end with an error, %u go on to the CPU's bits", name,
              function_count, ended_count, tolerated_count);
     tap_case(text);
+}
+
+/* A collective begins and ends within the limit; a captured step is many, and what is computed between them. */
+static void long_steps(void)
+{
+    static struct micro_result result;
+    const struct micro_settings settings = {.ranks = 2, .device = "cuda", .steps = 6, .world = MICRO_NCCL, .graph = true,
+                                            .mode = "registered", .timeout_ms = 60};
+    for (uint64_t seed = 1; seed <= (all ? 20 : 5); seed++) {
+        sim_start(&(struct sim_config){.seed = seed, .kernel_ns = 2000000});
+        micro_train(&settings, &result);
+        const uint32_t violations = sim_finish();
+        CHECK(violations == 0 && micro_status(&result) == EO_OK && result.graphs >= 2, "seed %llu: %u steps as graphs: %s %s",
+              (unsigned long long)seed, result.graphs, micro_error(&result), sim_violation(0));
+        CHECK(micro_same(&result, micro_reference(&settings)), "seed %llu: other bits", (unsigned long long)seed);
+    }
+    tap_case("NCCL: a captured step may take longer than a collective");
+
+    uint32_t told = 0;
+    for (uint32_t sequence = 28; sequence < 70; sequence += all ? 3 : 12) {
+        sim_start(&(struct sim_config){.seed = sequence, .quiet = true, .kernel_ns = 2000000, .peer = SIM_PEER_STUCK,
+                                       .peer_comm = 1, .peer_rank = 1, .peer_sequence = sequence});
+        micro_train(&settings, &result);
+        (void)sim_finish();
+        CHECK(micro_status(&result) < 0, "stuck from collective %u on: no error", sequence);
+        told += strstr(result.log, "launch 'captured step' of 0 bytes") && strstr(result.log, "has begun but not ended within");
+        if (all)
+            printf("# %u: %.160s\n", sequence, result.log);
+    }
+    CHECK(told > 2, "%u captured steps were told of", told);
+    tap_case("NCCL: a rank that hangs in a captured step is told, later by a few steps");
 }
 
 /* The capture is rank 0's, and all ranks issue into it: whoever fails, nobody frees memory under work that still runs. */
@@ -244,6 +275,7 @@ int main(void)
     calls(&nccl, "NCCL, graph");
     calls(&groups, "local, hsdp:2");
     calls(&nccl_groups, "NCCL, hsdp:2");
+    long_steps();
     recordings(&graph);
     devices(&eager, "local");
     devices(&nccl, "NCCL");

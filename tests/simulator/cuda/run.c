@@ -247,7 +247,8 @@ static uint64_t cost_ns(const struct sim_op *op)
         bytes += op->work.ranges[i].bytes;
     if (op->work.kind == SIM_MARKER || op->work.kind == SIM_RECORD)
         return 100;
-    return 1000 + bytes / 100 + sim_mix(sim.config.seed ^ op->stream->key, op->point->sequence) % 10000;
+    const uint64_t kernel_ns = op->work.kind == SIM_COLLECTIVE ? 0 : sim.config.kernel_ns;
+    return 1000 + kernel_ns + bytes / 100 + sim_mix(sim.config.seed ^ op->stream->key, op->point->sequence) % 10000;
 }
 
 /* Checks what it touches; false: the context is broken. */
