@@ -22,6 +22,7 @@ enum {
     BEAT_MS_MAX = 250,
     BEATS_IN_SILENCE = 8,
     EXCHANGE_GRACE_MS = 5000, /* in which the ranks that know who has not come say so */
+    LOOK_MS = 50,             /* time is counted from look to look */
 };
 _Static_assert((int)EO_EXCHANGE_MAX == (int)EO_GATHER_BYTES_MAX && (int)EO_TOKEN_BYTES == 32, "public sizes are the node's");
 
@@ -230,7 +231,8 @@ eo_status eo_rendezvous_all_gather(eo_rendezvous *rv, const void *send, uint32_t
         return EO_ERR_INVALID;
     EO_REQUIRE(&rv->log, bytes >= 1 && bytes <= EO_EXCHANGE_MAX, "an exchange of %u bytes a rank; 1 to %d are possible",
                bytes, EO_EXCHANGE_MAX);
-    const struct timespec end = deadline_in((uint64_t)rv->params.timeout_ms + EXCHANGE_GRACE_MS);
+    const uint64_t limit_ns = ((uint64_t)rv->params.timeout_ms + EXCHANGE_GRACE_MS) * 1000000u;
+    struct eo_stopwatch waited = eo_stopwatch_start();
     pthread_mutex_lock(&rv->mutex);
     /* After a failure nothing is exchanged: this rank's part of the exchange that failed may be on its way still. */
     const eo_status failed = rv->failure.status < 0 ? rv->failure.status
@@ -251,9 +253,10 @@ eo_status eo_rendezvous_all_gather(eo_rendezvous *rv, const void *send, uint32_t
     rv->asked = true;
     rv->gathered = false;
     wake(rv);
-    int late = 0;
-    while (!rv->gathered && rv->failure.status == EO_OK && late != ETIMEDOUT)
-        late = pthread_cond_timedwait(&rv->changed, &rv->mutex, &end);
+    while (!rv->gathered && rv->failure.status == EO_OK && eo_stopwatch_look(&waited, EO_LOOK_NS_MAX) < limit_ns) {
+        const struct timespec next = deadline_in(LOOK_MS);
+        (void)pthread_cond_timedwait(&rv->changed, &rv->mutex, &next);
+    }
     const bool is_late = !rv->gathered && rv->failure.status == EO_OK; /* and nobody knows who is missing */
     const eo_status status = rv->gathered ? EO_OK : is_late ? EO_ERR_TIMEOUT : rv->failure.status;
     rv->recv = NULL;

@@ -9,6 +9,7 @@
 
 #include <evenodd/cluster.h>
 
+#include "base/clock.h"
 #include "cluster/link.h"
 #include "cluster/sockets.h"
 #include "cluster/teller.h"
@@ -52,6 +53,7 @@ struct eo_rendezvous {
     uint64_t accept_at_ns; /* not before: there were no files for another connection */
     int accept_error;
     struct eo_teller_limit refusals;
+    struct eo_stopwatch clock; /* all times below are the thread's own: a job that was stopped whole waited for nobody */
     uint64_t join_end_ns, partial_ns, tick_ns, end_ns;
     uint64_t gather_number, gather_ns; /* the exchange in progress, and when its first part came */
     bool told_partial;

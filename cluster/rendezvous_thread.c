@@ -13,7 +13,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/machine.h"
 
 enum { STRANGERS_MAX = 256, HANDSHAKE_MS = 3000, RETRY_MS = 20, LINGER_MS = 1000, FLUSH_MS = 200, GRACE_MS = 2000 };
@@ -21,6 +20,13 @@ enum { STRANGERS_MAX = 256, HANDSHAKE_MS = 3000, RETRY_MS = 20, LINGER_MS = 1000
 static uint64_t ms_ns(uint64_t ms)
 {
     return ms * 1000000u;
+}
+
+/* What it has run; a poll ends with the next beat. */
+static uint64_t own_ns(struct eo_rendezvous *rv)
+{
+    const uint64_t look_ns = 2 * ms_ns(rv->beat_ms);
+    return eo_stopwatch_look(&rv->clock, look_ns > EO_LOOK_NS_MAX ? look_ns : EO_LOOK_NS_MAX);
 }
 
 static struct eo_link *link_of(struct eo_node_link *link)
@@ -130,7 +136,7 @@ static void add_link(struct eo_rendezvous *rv, int fd, bool dialled, enum eo_lin
     struct eo_link *link = eo_link_new(fd, dialled, kind, name, rv->params.rank);
     if (!link)
         return;
-    link->opened_ns = eo_now_ns();
+    link->opened_ns = own_ns(rv);
     link->wanted_rank = kind == EO_LINK_ROOT ? 0 : kind == EO_LINK_PARENT ? rv->parent_rank : EO_RANK_ANY;
     link->next = rv->links;
     rv->links = link;
@@ -166,7 +172,7 @@ static void accept_all(struct eo_rendezvous *rv, int listener)
                 eo_teller_say(rv->teller, EO_LOG_WARN, "rank %u: cannot accept a connection: %s%s", rv->params.rank,
                               strerror(errno), errno == EMFILE ? "; raise the limit on open files (ulimit -n)" : "");
             rv->accept_error = errno;
-            rv->accept_at_ns = eo_now_ns() + ms_ns(RETRY_MS); /* it waits on, and would be told again at once */
+            rv->accept_at_ns = own_ns(rv) + ms_ns(RETRY_MS); /* it waits on, and would be told again at once */
         }
         if (fd < 0)
             return;
@@ -180,7 +186,7 @@ static void refuse_stranger(struct eo_rendezvous *rv, struct eo_link *link)
     char text[300];
     uint32_t left_out;
     snprintf(text, sizeof(text), "refused a connection from %s: %s", link->name, link->why);
-    if (eo_teller_may_say(&rv->refusals, eo_now_ns(), &left_out)) {
+    if (eo_teller_may_say(&rv->refusals, own_ns(rv), &left_out)) {
         if (left_out)
             eo_teller_say(rv->teller, EO_LOG_WARN, "rank %u: refused %u more connections without a message for each",
                           rv->params.rank, left_out);
@@ -221,7 +227,7 @@ static void dial(struct eo_rendezvous *rv)
         return;
     }
     snprintf(rv->dial_why, sizeof(rv->dial_why), "%s: %s", name, strerror(errno));
-    rv->dial_at_ns = eo_now_ns() + ms_ns(RETRY_MS);
+    rv->dial_at_ns = own_ns(rv) + ms_ns(RETRY_MS);
 }
 
 /* Only a leader whom others than the root may belong to has to listen. */
@@ -331,7 +337,7 @@ static void bury(struct eo_rendezvous *rv)
             eo_node_down(&rv->node, &link->node, link->end, link->why);
         else if (link->kind != EO_LINK_NEW && rv->dial_kind >= 0) {
             snprintf(rv->dial_why, sizeof(rv->dial_why), "%.70s: %.80s", link->name, link->why);
-            rv->dial_at_ns = eo_now_ns() + ms_ns(RETRY_MS);
+            rv->dial_at_ns = own_ns(rv) + ms_ns(RETRY_MS);
         }
         eo_link_free(link);
         place = &rv->links; /* the list may have changed */
@@ -437,7 +443,7 @@ static void look_at_wishes(struct eo_rendezvous *rv)
         eo_node_fail(&rv->node, &rv->own_failure);
     if (!stop || rv->end_ns)
         return;
-    rv->end_ns = eo_now_ns() + ms_ns(rv->leave ? LINGER_MS : FLUSH_MS);
+    rv->end_ns = own_ns(rv) + ms_ns(rv->leave ? LINGER_MS : FLUSH_MS);
     if (rv->leave)
         eo_node_leave(&rv->node);
     for (struct eo_link *link = rv->links; link; link = link->next)
@@ -458,7 +464,7 @@ static uint32_t fill_polls(struct eo_rendezvous *rv)
         rv->poll_capacity = 2 * count;
     }
     rv->polls[0] = (struct pollfd){.fd = rv->wake, .events = POLLIN};
-    const bool accepts = eo_now_ns() >= rv->accept_at_ns;
+    const bool accepts = own_ns(rv) >= rv->accept_at_ns;
     for (int i = 0; i < 3; i++)
         rv->polls[i + 1] = (struct pollfd){.fd = accepts ? listeners[i] : -1, .events = POLLIN}; /* -1: passed over */
     count = 4;
@@ -500,18 +506,18 @@ static void close_listeners(struct eo_rendezvous *rv)
     }
 }
 
-static bool is_over(const struct eo_rendezvous *rv)
+static bool is_over(struct eo_rendezvous *rv)
 {
     if (!rv->end_ns)
         return false;
-    return eo_now_ns() >= rv->end_ns || !rv->links;
+    return own_ns(rv) >= rv->end_ns || !rv->links;
 }
 
 static void run(struct eo_rendezvous *rv)
 {
     eo_node_start(&rv->node);
     while (!is_over(rv)) {
-        uint64_t now = eo_now_ns();
+        uint64_t now = own_ns(rv);
         if (rv->dial_kind >= 0 && now >= rv->dial_at_ns && !rv->end_ns && rv->node.failure.status == EO_OK)
             dial(rv);
         const uint32_t count = fill_polls(rv);
@@ -520,7 +526,7 @@ static void run(struct eo_rendezvous *rv)
             serve_all(rv, count);
         look_at_wishes(rv);
         wind_up(rv);
-        now = eo_now_ns();
+        now = own_ns(rv);
         if (now >= rv->tick_ns + ms_ns(rv->beat_ms))
             tick(rv, now);
         bury(rv);
@@ -545,7 +551,7 @@ void *eo_rendezvous_main(void *rendezvous)
     };
     snprintf(params.self.host, sizeof(params.self.host), "%s", rv->host);
     rv->dial_kind = p->local_rank != 0 ? DIAL_LEADER : p->rank != 0 ? DIAL_ROOT : -1;
-    rv->tick_ns = eo_now_ns();
+    rv->clock = eo_stopwatch_start();
     rv->partial_ns = rv->tick_ns + ms_ns(p->timeout_ms) / 2;
     rv->join_end_ns = rv->tick_ns + ms_ns(p->timeout_ms) + (p->rank == 0 ? 0 : ms_ns(GRACE_MS));
     if (eo_node_init(&rv->node, &params, &node_ops, rv) < 0) {

@@ -96,14 +96,15 @@ static eo_status local_cuda_open(struct eo_comm **out, struct eo_group *group, u
 static eo_status drain(struct eo_comm *comm, const char *label)
 {
     const struct eo_group *group = comm->end.group;
-    const uint64_t deadline_ns = eo_now_ns() + eo_patience_ns(&group->params);
+    const uint64_t limit_ns = eo_patience_ns(&group->params);
+    struct eo_stopwatch waited = eo_stopwatch_start();
     for (;;) {
         const cudaError_t error = eo_cuda_query_stream(comm->stream);
         if (error == cudaSuccess)
             return eo_local_failure(group);
         if (error != cudaErrorNotReady)
             return eo_local_cuda_fail(comm, error, "cudaStreamQuery", label);
-        if (eo_now_ns() > deadline_ns)
+        if (eo_stopwatch_look(&waited, EO_LOOK_NS_MAX) > limit_ns)
             return eo_local_fail(comm->end.group, EO_ERR_TIMEOUT,
                                  "rank %u, '%s': its queue %u did not finish within %u ms; find the cause on the device, or "
                                  "raise the timeout",
@@ -115,7 +116,7 @@ static eo_status drain(struct eo_comm *comm, const char *label)
 /* Host threads have left the last collective (or failed): what they issued ends with their exit events. A captured event
  * answers with an error, for it never happens: its graph, if it was launched, has run when our own queue is empty. Of a
  * capture that was abandoned, later records are real. */
-static bool await_exits(struct eo_comm *comm, uint64_t deadline_ns)
+static bool await_exits(struct eo_comm *comm, struct eo_stopwatch *waited, uint64_t limit_ns)
 {
     for (uint32_t r = 0; r < comm->end.group->params.rank_count; r++) {
         const struct eo_local_rank *peer = &comm->end.line->ranks[r];
@@ -124,7 +125,7 @@ static bool await_exits(struct eo_comm *comm, uint64_t deadline_ns)
         const struct eo_local_cuda_rank *rank = peer->shared;
         for (int i = 0; i < 4; i++) {
             while (eo_cuda_query_event(rank->exit[i / 2][i % 2]) == cudaErrorNotReady) {
-                if (eo_now_ns() > deadline_ns)
+                if (eo_stopwatch_look(waited, EO_LOOK_NS_MAX) > limit_ns)
                     return false;
                 eo_pause();
             }
@@ -140,11 +141,12 @@ static void local_cuda_close(struct eo_comm *comm)
         return;
     struct eo_group *group = comm->end.group;
     eo_local_cuda_capture_abandon(comm);
-    const uint64_t deadline_ns = eo_now_ns() + eo_patience_ns(&group->params);
-    while (eo_cuda_query_stream(comm->stream) == cudaErrorNotReady && eo_now_ns() < deadline_ns)
+    const uint64_t limit_ns = eo_patience_ns(&group->params);
+    struct eo_stopwatch waited = eo_stopwatch_start();
+    while (eo_cuda_query_stream(comm->stream) == cudaErrorNotReady && eo_stopwatch_look(&waited, EO_LOOK_NS_MAX) < limit_ns)
         eo_pause();
     (void)cudaGetLastError();
-    if (!eo_local_await_readers(&comm->end) || !await_exits(comm, deadline_ns))
+    if (!eo_local_await_readers(&comm->end) || !await_exits(comm, &waited, limit_ns))
         (void)eo_local_fail(group, EO_ERR_TIMEOUT, "rank %u closed a communicator, but after %u ms a rank still reads its "
                             "memory", comm->end.rank, eo_patience_ms(&group->params));
     eo_local_end_close(&comm->end, drop_rank);

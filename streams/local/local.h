@@ -170,6 +170,8 @@ void eo_local_enter(struct eo_local_end *end, const struct eo_local_post *post);
 eo_status eo_local_meet(struct eo_local_end *end, bool to_leave, uint64_t from_ns);
 void eo_local_leave(struct eo_local_end *end);
 
+/* A piece of a wait, of which so much is left; whether it has come. Between pieces the caller looks for what wakes nobody. */
+bool eo_local_await_look(struct eo_gate *gate, bool (*ready)(void *arg), void *arg, uint64_t *left_ns);
 /* Until no peer reads this rank's memory (or has enqueued all that does); false at the deadline. */
 bool eo_local_await_readers(struct eo_local_end *end);
 

@@ -15,6 +15,7 @@
 
 /* How often a rank that waits looks whether the others' processes are there. */
 #define LOOK_NS UINT64_C(50000000)
+_Static_assert(LOOK_NS < EO_LOOK_NS_MAX, "time in which nobody looked would be lost");
 
 static const char *kind_name(enum eo_local_kind kind)
 {
@@ -111,23 +112,19 @@ static uint32_t gone_rank(const struct meeting *meeting)
     return NOBODY;
 }
 
-/*
- * Waits in pieces, for a process that was killed wakes nobody. What passes is counted a piece at a time: a job that was
- * stopped whole, and goes on, has waited for nobody meanwhile.
- */
-static bool await_look(struct eo_local_end *end, bool (*ready)(void *arg), void *arg, uint64_t *left_ns)
+/* A process that was killed wakes nobody. */
+bool eo_local_await_look(struct eo_gate *gate, bool (*ready)(void *arg), void *arg, uint64_t *left_ns)
 {
-    const uint64_t begin_ns = eo_now_ns();
-    const bool is_ready = eo_gate_wait(&end->line->gate, ready, arg, begin_ns + eo_min_u64(LOOK_NS, *left_ns));
-    const uint64_t passed_ns = eo_min_u64(eo_now_ns() - begin_ns, 2 * LOOK_NS);
-    *left_ns -= eo_min_u64(passed_ns, *left_ns);
+    struct eo_stopwatch piece = eo_stopwatch_start();
+    const bool is_ready = eo_gate_wait(gate, ready, arg, piece.looked_ns + eo_min_u64(LOOK_NS, *left_ns));
+    *left_ns -= eo_min_u64(eo_stopwatch_look(&piece, EO_LOOK_NS_MAX), *left_ns);
     return is_ready;
 }
 
 /* False when the time is over, or a rank is gone. */
 static bool await_meeting(struct meeting *meeting, uint64_t left_ns)
 {
-    while (!await_look(meeting->end, has_met, meeting, &left_ns)) {
+    while (!eo_local_await_look(&meeting->end->line->gate, has_met, meeting, &left_ns)) {
         meeting->gone = meeting->end->group->is_gone ? gone_rank(meeting) : NOBODY;
         if (meeting->gone != NOBODY || left_ns == 0)
             return false;
@@ -140,7 +137,7 @@ eo_status eo_local_meet(struct eo_local_end *end, bool to_leave, uint64_t from_n
     struct eo_group *group = end->group;
     struct meeting meeting = {end, to_leave, NOBODY, NOBODY, NOBODY, NOBODY};
     const uint64_t limit_ns = eo_patience_ns(&group->params);
-    const uint64_t passed_ns = eo_min_u64(eo_now_ns() - from_ns, eo_min_u64(2 * LOOK_NS, limit_ns));
+    const uint64_t passed_ns = eo_min_u64(eo_now_ns() - from_ns, eo_min_u64(EO_LOOK_NS_MAX, limit_ns));
     const bool in_time = has_met(&meeting) || await_meeting(&meeting, limit_ns - passed_ns);
     const eo_status failure = eo_local_failure(group);
     if (failure < 0)
@@ -207,7 +204,7 @@ static bool have_left(void *arg)
 bool eo_local_await_readers(struct eo_local_end *end)
 {
     uint64_t left_ns = eo_patience_ns(&end->group->params);
-    while (!await_look(end, have_left, end, &left_ns))
+    while (!eo_local_await_look(&end->line->gate, have_left, end, &left_ns))
         if (left_ns == 0)
             return false;
     return true;

@@ -33,8 +33,10 @@ static eo_status await_all(struct eo_group *parent, uint32_t rank, uint64_t numb
 {
     struct split split = {parent, number, 0};
     const uint32_t timeout_ms = parent->params.timeout_ms;
-    const bool in_time =
-        eo_gate_wait(&parent->split_gate, have_come_or_failed, &split, eo_now_ns() + timeout_ms * UINT64_C(1000000));
+    uint64_t left_ns = timeout_ms * UINT64_C(1000000);
+    bool in_time = false;
+    while (!in_time && left_ns > 0)
+        in_time = eo_local_await_look(&parent->split_gate, have_come_or_failed, &split, &left_ns);
     EO_TRY(eo_local_failure(parent));
     if (!in_time)
         return eo_local_fail(parent, EO_ERR_TIMEOUT,

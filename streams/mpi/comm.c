@@ -16,7 +16,6 @@
 enum {
     SCRATCH_BYTES = 4 << 20,     /* what is received of one piece of a reduction; there are two */
     MESSAGE_BYTES_MAX = 1 << 30, /* MPI counts in int */
-    LOOK_NS_MAX = 100000000,     /* that one look can have waited */
 };
 
 struct mpi_work {
@@ -130,7 +129,8 @@ static eo_status late(struct eo_comm *comm, uint32_t set, bool has_entered)
 /* Of one set. Those that wait for others' posts sleep: they may wait for long. */
 static eo_status await_requests(struct eo_comm *comm, uint32_t set, bool has_entered)
 {
-    uint64_t left_ns = eo_patience_ns(&comm->group->params), looked_ns = eo_now_ns();
+    const uint64_t limit_ns = eo_patience_ns(&comm->group->params);
+    struct eo_stopwatch waited = eo_stopwatch_start();
     for (uint32_t looks = 0;; looks++) {
         int is_complete = 0;
         eo_mpi_lock();
@@ -145,17 +145,13 @@ static eo_status await_requests(struct eo_comm *comm, uint32_t set, bool has_ent
                                  (unsigned long long)comm->number);
         else if (is_complete)
             return EO_OK; /* also beside a failure: the next collective ends with that */
-        else if (failure >= 0 && left_ns == 0)
+        else if (failure >= 0 && eo_stopwatch_look(&waited, EO_LOOK_NS_MAX) >= limit_ns)
             status = late(comm, set, has_entered);
         if (status < 0) {
             abandon(comm);
             return status;
         }
         eo_mpi_pause(looks);
-        /* A job that was stopped whole, and goes on, has waited for nobody meanwhile. */
-        const uint64_t now_ns = eo_now_ns(), passed_ns = eo_min_u64(now_ns - looked_ns, LOOK_NS_MAX);
-        left_ns -= eo_min_u64(passed_ns, left_ns);
-        looked_ns = now_ns;
     }
 }
 
@@ -395,7 +391,7 @@ static eo_status mpi_open(struct eo_comm **out, struct eo_group *group, uint32_t
                "communicator: queue %u; collectives run on queues 1 ... %u", queue, device->params.queue_count - 1);
     struct eo_comm *comm;
     EO_TRY(make_comm(&comm, group, device, queue));
-    const eo_status status = eo_mpi_duplicate(&comm->comm, group->comm, eo_mpi_join_deadline(group), &group->log);
+    const eo_status status = eo_mpi_duplicate(&comm->comm, group->comm, eo_mpi_join_limit_ns(group), &group->log);
     if (status < 0) {
         eo_mpi_comm_free(comm);
         return status;

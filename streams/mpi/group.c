@@ -112,8 +112,8 @@ eo_status eo_mpi_group_create(struct eo_group **out, const struct eo_group_param
     EO_REQUIRE(params->log, !(params->fabric_gigabytes_per_s > 0), "mpi: a simulated link works only for ranks of one machine");
     struct eo_group *group;
     EO_TRY(make_group(&group, params, join->rank, NULL));
-    eo_status status = eo_mpi_duplicate(&group->comm, communicator ? *communicator : eo_mpi.world,
-                                        eo_mpi_join_deadline(group), &group->log);
+    eo_status status =
+        eo_mpi_duplicate(&group->comm, communicator ? *communicator : eo_mpi.world, eo_mpi_join_limit_ns(group), &group->log);
     if (status >= 0) {
         eo_mpi_lock();
         const int result = eo_mpi.Irecv(&group->incoming, (int)sizeof(group->incoming), eo_mpi.byte, MPI_ANY_SOURCE,
@@ -135,7 +135,7 @@ eo_status eo_mpi_group_create(struct eo_group **out, const struct eo_group_param
 static eo_status split_comm(MPI_Comm *out, struct eo_group *parent, uint32_t color, uint32_t key)
 {
     MPI_Comm together;
-    EO_TRY(eo_mpi_duplicate(&together, parent->comm, eo_mpi_join_deadline(parent), &parent->log));
+    EO_TRY(eo_mpi_duplicate(&together, parent->comm, eo_mpi_join_limit_ns(parent), &parent->log));
     eo_mpi_lock();
     (void)eo_mpi.Comm_free(&together);
     const int result = eo_mpi.Comm_split(parent->comm, color == EO_GROUP_NO_COLOR ? MPI_UNDEFINED : (int)color, (int)key,

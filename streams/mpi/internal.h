@@ -49,9 +49,9 @@ bool eo_mpi_is_loaded(void);
 /* The status of a call's result; logged with `what`. */
 eo_status eo_mpi_check(int result, const char *what, const eo_log *log);
 /* Until the request has completed; EO_ERR_TIMEOUT is logged with `what`. */
-eo_status eo_mpi_await(MPI_Request *request, uint64_t deadline_ns, const char *what, const eo_log *log);
+eo_status eo_mpi_await(MPI_Request *request, uint64_t limit_ns, const char *what, const eo_log *log);
 /* A duplicate, with errors that return. Collective; EO_ERR_TIMEOUT. */
-eo_status eo_mpi_duplicate(MPI_Comm *out, MPI_Comm of, uint64_t deadline_ns, const eo_log *log);
+eo_status eo_mpi_duplicate(MPI_Comm *out, MPI_Comm of, uint64_t limit_ns, const eo_log *log);
 /* Between two looks at requests that are not complete: `looks` counts them from 0. */
 void eo_mpi_pause(uint32_t looks);
 
@@ -130,11 +130,11 @@ static inline eo_status eo_mpi_failure(const struct eo_group *group)
 }
 
 /* Of what ranks do together outside collectives: they come there from work of their own. */
-static inline uint64_t eo_mpi_join_deadline(const struct eo_group *group)
+static inline uint64_t eo_mpi_join_limit_ns(const struct eo_group *group)
 {
     enum { LEAST_MS = 10000 };
     const uint32_t ms = group->params.timeout_ms > LEAST_MS ? group->params.timeout_ms : LEAST_MS;
-    return eo_now_ns() + ms * UINT64_C(1000000);
+    return ms * UINT64_C(1000000);
 }
 
 #endif

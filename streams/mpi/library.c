@@ -105,8 +105,9 @@ bool eo_mpi_is_loaded(void)
 
 /* -- with deadlines ---------------------------------------------------------------------------------------------- */
 
-eo_status eo_mpi_await(MPI_Request *request, uint64_t deadline_ns, const char *what, const eo_log *log)
+eo_status eo_mpi_await(MPI_Request *request, uint64_t limit_ns, const char *what, const eo_log *log)
 {
+    struct eo_stopwatch waited = eo_stopwatch_start();
     for (uint32_t looks = 0;; looks++) {
         int is_complete = 0;
         eo_mpi_lock();
@@ -115,7 +116,7 @@ eo_status eo_mpi_await(MPI_Request *request, uint64_t deadline_ns, const char *w
         EO_TRY(eo_mpi_check(result, what, log));
         if (is_complete)
             return EO_OK;
-        if (eo_now_ns() >= deadline_ns) {
+        if (eo_stopwatch_look(&waited, EO_LOOK_NS_MAX) >= limit_ns) {
             eo_log_write(log, EO_LOG_ERROR, "mpi: %s: a rank missed the deadline", what);
             return EO_ERR_TIMEOUT;
         }
@@ -123,14 +124,14 @@ eo_status eo_mpi_await(MPI_Request *request, uint64_t deadline_ns, const char *w
     }
 }
 
-eo_status eo_mpi_duplicate(MPI_Comm *out, MPI_Comm of, uint64_t deadline_ns, const eo_log *log)
+eo_status eo_mpi_duplicate(MPI_Comm *out, MPI_Comm of, uint64_t limit_ns, const eo_log *log)
 {
     MPI_Request request;
     eo_mpi_lock();
     const int result = eo_mpi.Comm_idup(of, out, &request);
     eo_mpi_unlock();
     EO_TRY(eo_mpi_check(result, "MPI_Comm_idup", log));
-    EO_TRY(eo_mpi_await(&request, deadline_ns, "MPI_Comm_idup", log));
+    EO_TRY(eo_mpi_await(&request, limit_ns, "MPI_Comm_idup", log));
     eo_mpi_lock();
     (void)eo_mpi.Comm_set_errhandler(*out, eo_mpi.errors_return);
     eo_mpi_unlock();

@@ -106,7 +106,7 @@ static eo_status exchange_all_gather(void *user, const void *send, uint32_t byte
     eo_mpi_unlock();
     exchange->is_stuck = true;
     EO_TRY(eo_mpi_check(result, "MPI_Iallgather", &exchange->log));
-    EO_TRY(eo_mpi_await(&request, eo_now_ns() + exchange->timeout_ms * UINT64_C(1000000), "MPI_Iallgather", &exchange->log));
+    EO_TRY(eo_mpi_await(&request, exchange->timeout_ms * UINT64_C(1000000), "MPI_Iallgather", &exchange->log));
     exchange->is_stuck = false;
     memcpy(recv, exchange->room + bytes, all_bytes);
     free(exchange->room);
@@ -128,7 +128,7 @@ static eo_status exchange_open(struct eo_mpi_exchange **out, const void *communi
     eo_status status = eo_mpi_check(eo_mpi.Comm_size(comm, &exchange->rank_count), "MPI_Comm_size", log);
     eo_mpi_unlock();
     if (status >= 0)
-        status = eo_mpi_duplicate(&exchange->comm, comm, eo_now_ns() + exchange->timeout_ms * UINT64_C(1000000), log);
+        status = eo_mpi_duplicate(&exchange->comm, comm, exchange->timeout_ms * UINT64_C(1000000), log);
     if (status < 0) {
         free(exchange);
         return status;

@@ -55,7 +55,8 @@ eo_status eo_nccl_fail_cuda(struct eo_group *group, cudaError_t error, const cha
 eo_status eo_nccl_settle(struct eo_group *group, ncclComm_t comm, ncclResult_t result, const char *call,
                          const char *label)
 {
-    const uint64_t from_ns = eo_now_ns(), deadline_ns = from_ns + group->params.timeout_ms * UINT64_C(1000000);
+    const uint64_t limit_ns = group->params.timeout_ms * UINT64_C(1000000);
+    struct eo_stopwatch waited = eo_stopwatch_start();
     while (result == ncclInProgress) {
         const ncclResult_t asked = ncclCommGetAsyncError(comm, &result);
         if (asked != ncclSuccess)
@@ -63,13 +64,12 @@ eo_status eo_nccl_settle(struct eo_group *group, ncclComm_t comm, ncclResult_t r
         if (result != ncclInProgress)
             break;
         EO_TRY(eo_nccl_failure(group)); /* an abort from another thread */
-        const uint64_t now_ns = eo_now_ns();
-        if (now_ns > deadline_ns)
+        if (eo_stopwatch_look(&waited, EO_LOOK_NS_MAX) > limit_ns)
             return eo_nccl_fail(group, EO_ERR_TIMEOUT,
                                 "rank %u of %u, '%s': %s has been in progress for %u ms: a rank does not take part; find out "
                                 "why, or raise the timeout",
                                 group->rank, group->params.rank_count, label, call, group->params.timeout_ms);
-        if (now_ns - from_ns > SPIN_NS)
+        if (waited.counted_ns > SPIN_NS)
             eo_pause();
     }
     return result == ncclSuccess ? EO_OK : eo_nccl_fail_call(group, comm, result, call, label);

@@ -66,7 +66,8 @@ struct eo_comm {
     struct eo_nccl_flight *flight; /* of the operation that is being issued; it has so many requests, and so many to come: */
     uint32_t join_count, joined;
     bool in_group;             /* ncclGroupStart was called, ncclGroupEnd not yet */
-    uint64_t waiting_since_ns; /* when the oldest was first seen to have begun; 0: not yet */
+    bool is_waiting;           /* the oldest was seen to have begun, so long ago: */
+    struct eo_stopwatch waited;
     uint64_t ordinary_ns;      /* that steps before the first captured one took, all together */
     uint64_t step_ns;          /* the longest captured step; 0: none has ended */
     cudaEvent_t step_begin, step_end; /* of one captured step at a time */

@@ -77,7 +77,7 @@ static eo_status retire(struct eo_comm *comm)
             return eo_nccl_fail_cuda(comm->group, error, oldest->what, oldest->label);
         comm->flight_head++;
         comm->flight_count--;
-        comm->waiting_since_ns = 0;
+        comm->is_waiting = false;
         if (oldest->is_timed)
             EO_TRY(take_step_time(comm));
     }
@@ -150,17 +150,17 @@ static eo_status check_oldest(struct eo_comm *comm)
     if (status != EO_IN_PROGRESS)
         return status;
     const struct eo_nccl_flight *oldest = &comm->flights[comm->flight_head % EO_NCCL_FLIGHTS_MAX];
-    const uint64_t now_ns = eo_now_ns();
-    if (comm->waiting_since_ns == 0) {
+    if (!comm->is_waiting) {
         if (eo_cuda_query_event(oldest->begin) != cudaSuccess)
             return EO_OK;
-        comm->waiting_since_ns = now_ns;
+        comm->is_waiting = true;
+        comm->waited = eo_stopwatch_start();
         if (oldest->is_step && comm->ordinary_ns == 0)
-            comm->ordinary_ns = now_ns - group->root->first_ns;
+            comm->ordinary_ns = comm->waited.looked_ns - group->root->first_ns;
         return EO_OK;
     }
     const uint64_t limit_ns = limit_of(comm, oldest);
-    if (now_ns - comm->waiting_since_ns <= limit_ns)
+    if (eo_stopwatch_look(&comm->waited, EO_LOOK_NS_MAX) <= limit_ns)
         return EO_OK;
     return eo_nccl_fail(comm->group, EO_ERR_TIMEOUT,
                         "rank %u of %u: %s '%s' of %llu bytes, collective %llu, has begun but not ended within %llu ms: a rank "

@@ -131,7 +131,7 @@ static bool take_slot(struct eo_group *group, uint32_t slot, uint64_t index)
 
 static eo_status await_slot(struct eo_group *group, uint32_t slot, uint64_t index)
 {
-    const uint64_t deadline_ns = eo_now_ns() + group->params.timeout_ms * UINT64_C(1000000);
+    struct eo_stopwatch waited = eo_stopwatch_start();
     for (;;) {
         eo_local_lock(group);
         const bool taken = take_slot(group, slot, index);
@@ -139,7 +139,7 @@ static eo_status await_slot(struct eo_group *group, uint32_t slot, uint64_t inde
         if (taken)
             return EO_OK;
         EO_TRY(eo_local_failure(group));
-        if (eo_now_ns() >= deadline_ns)
+        if (eo_stopwatch_look(&waited, EO_LOOK_NS_MAX) >= group->params.timeout_ms * UINT64_C(1000000))
             return eo_local_fail(group, EO_ERR_TIMEOUT, "rank %u opens a communicator, but %d are already open on some rank",
                                  group->shared->rank, EO_SHARED_SLOTS - 1);
         (void)nanosleep(&(const struct timespec){0, 1000000}, NULL);

@@ -341,7 +341,8 @@ eo_status eo_shared_files_hand_over(struct eo_shared_files *files, char (*names)
 {
     struct eo_group *group = files->group;
     const uint32_t rank = group->shared->rank, rank_count = group->params.rank_count;
-    const uint64_t deadline_ns = eo_now_ns() + group->params.timeout_ms * UINT64_C(1000000);
+    const uint64_t limit_ns = group->params.timeout_ms * UINT64_C(1000000);
+    struct eo_stopwatch waited = eo_stopwatch_start();
     struct hand_over h = {.files = files, .mine = mine, .bytes = bytes, .taken = taken};
     uint32_t left;
     for (uint32_t r = 0; r < rank_count; r++) {
@@ -359,7 +360,7 @@ eo_status eo_shared_files_hand_over(struct eo_shared_files *files, char (*names)
             break;
         if (eo_shared_is_gone(group, left))
             fail(&h, EO_ERR_COMM, ESRCH, "rank %u is gone: its process has ended", left);
-        else if (eo_now_ns() >= deadline_ns)
+        else if (eo_stopwatch_look(&waited, EO_LOOK_NS_MAX) >= limit_ns)
             fail(&h, EO_ERR_TIMEOUT, ETIMEDOUT, "rank %u has passed no file within %u ms", left, group->params.timeout_ms);
         else
             await_any(&h);

@@ -133,6 +133,25 @@ static void long_steps(void)
     tap_case("NCCL: a rank that hangs in a captured step is told, later by a few steps");
 }
 
+/* Whenever it was: what waits counts it as a moment. */
+static void stopped_jobs(void)
+{
+    static struct micro_result result;
+    for (enum micro_world world = MICRO_GPU_EACH; world <= MICRO_NCCL; world++) {
+        const struct micro_settings settings = {
+            .ranks = 2, .device = "cuda", .steps = 4, .world = world, .graph = true, .mode = "registered", .timeout_ms = 500};
+        for (uint32_t call = 1; call < 600; call += all ? 3 : 23) {
+            sim_start(
+                &(struct sim_config){.seed = call, .kernel_ns = 1000000, .stopped_call = call, .stopped_ns = 60000000000});
+            micro_train(&settings, &result);
+            const uint32_t violations = sim_finish();
+            CHECK(violations == 0 && micro_status(&result) == EO_OK, "before look %u: %s %s", call, micro_error(&result),
+                  sim_violation(0));
+        }
+    }
+    tap_case("a job that is stopped for longer than its deadlines, and goes on, has waited for nobody");
+}
+
 /* The capture is rank 0's, and all ranks issue into it: whoever fails, nobody frees memory under work that still runs. */
 static void recordings(const struct micro_settings *settings)
 {
@@ -276,6 +295,7 @@ int main(void)
     calls(&groups, "local, hsdp:2");
     calls(&nccl_groups, "NCCL, hsdp:2");
     long_steps();
+    stopped_jobs();
     recordings(&graph);
     devices(&eager, "local");
     devices(&nccl, "NCCL");

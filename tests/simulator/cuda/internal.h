@@ -236,6 +236,7 @@ struct sim_state {
     bool is_started;
     uint32_t generation;
     uint64_t host_ns;       /* virtual */
+    uint32_t clock_calls;
     uint64_t host_progress; /* what host threads do for each other */
     uint64_t idle_progress, idle_since_ns;
     uint64_t random, progress, virtual_ns, operations, order_hash, conflict_hash;

@@ -88,6 +88,8 @@ uint64_t sim_now_ns(void)
     if (!sim_self()->takes_turns)
         return sim_real_ns();
     sim.host_ns += CALL_NS;
+    if (++sim.clock_calls == sim.config.stopped_call)
+        sim.host_ns += sim.config.stopped_ns;
     if (sim.virtual_ns > sim.host_ns)
         sim.host_ns = sim.virtual_ns;
     return FIRST_NS + sim.host_ns;

@@ -92,6 +92,8 @@ struct sim_config {
     uint32_t slow_operation; /* the n-th operation of rank slow_rank that is issued (from 1) begins so much later */
     uint32_t slow_rank;
     uint64_t slow_ns;
+    uint32_t stopped_call; /* SCHEDULED: before the n-th look at the clock (from 1) all ranks were stopped for so long */
+    uint64_t stopped_ns;
     uint64_t kernel_ns; /* SCHEDULED: all but collectives take so much longer */
     bool untouched; /* new memory is not filled, and a device has 256 GiB of addresses: for programs that look only at what
                        is issued. The same in all runs of a process */
