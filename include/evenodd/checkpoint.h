@@ -113,7 +113,8 @@ EO_EXPORT EO_NODISCARD eo_status eo_saver_begin(eo_saver *saver, const void *blo
 /*
  * How a save ends: all ranks must know when all have written, and then when rank 0 has named the folder. What
  * eo_saver_value() gives is added up over the ranks (as one of eo_step_params.values, or by eo_sum), and the sum is given
- * to eo_saver_poll() on all of them, after every step. Neither waits nor allocates.
+ * to eo_saver_poll() on all of them, after every step. Sums may be given some steps late, as eo_runtime_get_report gives
+ * them, but in order, and on all ranks equally late. Neither waits nor allocates.
  *
  * EO_OK           no save is under way; *report says whether one just ended
  * EO_IN_PROGRESS

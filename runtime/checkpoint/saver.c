@@ -29,9 +29,13 @@
 enum saver_phase { SAVER_IDLE, SAVER_COPYING, SAVER_WRITING, SAVER_WRITTEN, SAVER_FAILED, SAVER_ENDING };
 enum saver_job { JOB_NONE, JOB_WRITE, JOB_COMMIT, JOB_DISCARD, JOB_END };
 
-/* What a rank adds to the sum when it has written, or could not: a sum of doubles tells both counts. While a save ends it is
- * rank 0's word alone. */
+/* What a rank adds to the sum when it has written, or could not: a sum of doubles tells both counts of up to 2^16 ranks.
+ * Rank 0 alone adds the rest: its verdict while a save ends, and always which save it is, by its step. So a sum that is read
+ * late is not taken for the next word of the same save, nor for one of the next save. All is below 2^53, thus exact. */
 static const double value_written = 1, value_failed = 1 << 20;
+static const double value_named = (double)(UINT64_C(1) << 40), value_not_named = (double)(UINT64_C(1) << 41);
+static const double value_save = (double)(UINT64_C(1) << 42);
+enum { STEPS_TOLD_APART = 1 << 10 }; /* far more than there are sums still to be read */
 
 struct eo_saver {
     struct eo_runtime *rt;
@@ -447,10 +451,15 @@ static void look_at_thread(struct eo_saver *saver)
         if (saver->result < 0)
             keep_error(saver);
     } else if (saver->phase == SAVER_ENDING && saver->rt->world->rank == 0 && saver->verdict == 0) {
-        saver->verdict = saver->is_given_up || saver->result < 0 ? value_failed : value_written;
+        saver->verdict = saver->is_given_up || saver->result < 0 ? value_not_named : value_named;
         if (saver->result < 0)
             keep_error(saver);
     }
+}
+
+static uint64_t save_number(const struct eo_saver *saver)
+{
+    return saver->report.step % STEPS_TOLD_APART;
 }
 
 /* The thread is asked first, so that what it has done counts in this sum. */
@@ -459,13 +468,14 @@ double eo_saver_value(eo_saver *saver)
     if (!saver)
         return 0;
     look_at_thread(saver);
+    const double save = saver->rt->world->rank == 0 ? (double)save_number(saver) * value_save : 0;
     switch (saver->phase) {
-    case SAVER_WRITTEN: return value_written;
-    case SAVER_FAILED: return value_failed;
-    case SAVER_ENDING: return saver->verdict;
-    case SAVER_IDLE:
+    case SAVER_WRITTEN: return save + value_written;
+    case SAVER_FAILED: return save + value_failed;
+    case SAVER_ENDING: return save + saver->verdict;
     case SAVER_COPYING:
-    case SAVER_WRITING:
+    case SAVER_WRITING: return save;
+    case SAVER_IDLE:
     default: return 0;
     }
 }
@@ -493,22 +503,24 @@ eo_status eo_saver_poll(eo_saver *saver, double sum, eo_saver_report *report)
         give_job(saver, JOB_WRITE);
         saver->phase = SAVER_WRITING;
     }
-    const uint64_t total = (uint64_t)sum, failed = total / (uint64_t)value_failed;
-    const uint64_t said = total % (uint64_t)value_failed + failed;
+    const uint64_t total = (uint64_t)sum, verdict = total % (uint64_t)value_save / (uint64_t)value_named;
+    if (total / (uint64_t)value_save != save_number(saver)) /* of a save before this one */
+        return EO_IN_PROGRESS;
     if (saver->phase != SAVER_ENDING) {
-        if (said == saver->rt->world->rank_count)
+        const uint64_t counts = total % (uint64_t)value_named, failed = counts / (uint64_t)value_failed;
+        if (counts % (uint64_t)value_failed + failed == saver->rt->world->rank_count)
             begin_end(saver, failed > 0);
         return EO_IN_PROGRESS;
     }
-    if (said == 0)
+    if (verdict == 0)
         return EO_IN_PROGRESS;
     saver->phase = SAVER_IDLE;
     eo_patience_end(saver->patience_ms);
-    saver->report.is_written = failed == 0;
+    saver->report.is_written = verdict == 1;
     saver->report.copy_ns += saver->waited_ns;
     if (report)
         *report = saver->report;
-    return failed ? EO_ERR_IO : EO_OK;
+    return saver->report.is_written ? EO_OK : EO_ERR_IO;
 }
 
 /* Nobody waits long for another here, however long a disk takes: a rank that is lost is noticed. */

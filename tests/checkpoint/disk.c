@@ -22,14 +22,16 @@ static const struct saved_settings small = {.ranks = 2, .body_rows = 3};
 static char folder[256];
 
 /* The linker puts the second in fallocate's place: without it, writes are what fails. In the same way, file systems that
- * cannot exchange names, or have no locks. */
+ * cannot exchange names, have no locks, or rename slowly. */
 int __real_fallocate(int file, int mode, off_t offset, off_t bytes);
 int __wrap_fallocate(int file, int mode, off_t offset, off_t bytes);
 int __real_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
 int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
 int __real_flock(int file, int operation);
 int __wrap_flock(int file, int operation);
-static bool has_no_fallocate, has_no_exchange, has_no_locks;
+static bool has_no_fallocate, has_no_exchange, has_no_locks, renames_slowly;
 
 int __wrap_fallocate(int file, int mode, off_t offset, off_t bytes)
 {
@@ -45,6 +47,13 @@ int __wrap_renameat2(int from_folder, const char *from, int to_folder, const cha
         return __real_renameat2(from_folder, from, to_folder, to, flags);
     errno = EINVAL;
     return -1;
+}
+
+int __wrap_rename(const char *from, const char *to)
+{
+    if (renames_slowly)
+        usleep(30000);
+    return __real_rename(from, to);
 }
 
 int __wrap_flock(int file, int operation)
@@ -322,6 +331,47 @@ static void nameless(void)
     clear_folder();
 }
 
+/* -- sums that are read late ---------------------------------------------------------------------------------------*/
+
+enum { LATE_ROOM = 3 };
+
+/* A save is over when its folder has its name, and the next one begins at once: sums of the last one are still to come. */
+static void saves_by_late_sums(struct saved_rank *self)
+{
+    char path[400];
+    eo_saver *saver = NULL;
+    eo_saver_report report = {0};
+    const uint64_t late = *(const uint64_t *)self->shared;
+    saved_initialise(self);
+    CHECK_THAT(eo_saver_create(&saver, eo_saver_params(.runtime = self->runtime, .folder = folder)) == EO_OK);
+    saved_steps(self, LATE_ROOM);
+    for (int save = 0; save < 6; save++) {
+        eo_status status = EO_IN_PROGRESS;
+        eo_runtime_stats stats;
+        eo_runtime_get_stats(self->runtime, &stats);
+        CHECK_THAT(eo_saver_begin(saver, NULL, 0) == EO_OK);
+        for (int steps = 0; status == EO_IN_PROGRESS; steps++) {
+            if (save % 3 == 2 && steps == 1)
+                usleep(20000); /* all have written: the sums of steps tell it, and outlive the wait */
+            status = save % 3 == 2 && steps == 2 ? eo_saver_wait(saver, &report) : saved_step_late(self, saver, late, &report);
+        }
+        CHECK_THAT(status == EO_OK && report.step == stats.steps && report.is_written);
+        step_path(path, sizeof(path), stats.steps, "/manifest");
+        CHECK_THAT(access(path, F_OK) == 0);
+    }
+    eo_saver_destroy(&saver);
+}
+
+static void late_sums(void)
+{
+    renames_slowly = true;
+    for (uint64_t late = 0; late <= LATE_ROOM; late++) {
+        clear_folder();
+        CHECK_THAT(saved_run(&small, saves_by_late_sums, &late));
+    }
+    renames_slowly = false;
+}
+
 static uint64_t hashes[64]; /* of what is saved after each step */
 enum { STEPS_SAVED = 12 };
 
@@ -459,6 +509,8 @@ void checkpoint_disk_cases(void)
     tap_case("a file that cannot be created: told with its name, and what others wrote is removed");
     nameless();
     tap_case("a folder that cannot get its name is a failed save on all ranks, and the next one is good");
+    late_sums();
+    tap_case("sums that are read some steps late end a save neither early nor in place of the next one");
     without_exchange();
     tap_case("where names cannot be exchanged, a step that is saved again replaces the old one all the same");
     (void)saved_run(&small, second_run, NULL);

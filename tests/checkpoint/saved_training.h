@@ -51,6 +51,8 @@ uint64_t saved_hash(struct saved_rank *self);
 
 /* A step that carries the saver's value. The status of its poll. */
 eo_status saved_step_with(struct saved_rank *self, eo_saver *saver, eo_saver_report *report);
+/* The same, and the poll gets the sum of an earlier step, as on a GPU whose host runs ahead. */
+eo_status saved_step_late(struct saved_rank *self, eo_saver *saver, uint64_t late, eo_saver_report *report);
 
 /* Saves after the last step and waits; the status. */
 eo_status saved_save(struct saved_rank *self, const char *folder, uint32_t keep, const void *blob, uint32_t bytes);
