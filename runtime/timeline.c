@@ -146,7 +146,7 @@ void eo_runtime_write_trace(const eo_runtime *rt, eo_write_fn write, void *user)
 {
     if (!rt || !write)
         return;
-    (void)rt->device->ops->drain(rt->device);
+    (void)eo_host_drain((struct eo_runtime *)rt); /* looks after peers while it waits; a failure is told by the next call */
     rt->device->ops->resolve_stamps(rt->device);
     eo_timeline_write(&rt->timeline.ring, rt->world->rank, write, user);
 }

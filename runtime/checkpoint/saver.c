@@ -367,8 +367,9 @@ void eo_saver_destroy(eo_saver **pointer)
         saver->rt->saver = NULL;
     if (saver->phase != SAVER_IDLE)
         eo_patience_end(saver->patience_ms);
-    if (saver->phase == SAVER_COPYING && !device->is_lost)
-        (void)device->ops->drain(device); /* the device still writes there */
+    /* The device still writes there. Where a peer is lost, what waited for it is given up first. */
+    if (saver->phase == SAVER_COPYING && !device->is_lost && eo_host_drain(saver->rt) < 0 && !device->is_lost)
+        (void)device->ops->drain(device);
     eo_image_fini(&saver->image);
     eo_checkpoint_free_tables(&saver->tables);
     eo_checkpoint_unlock(saver->lock);

@@ -56,6 +56,8 @@ static void try_fault(const struct micro_settings *settings, const struct sim_co
         CHECK(strstr(result.log, "rank") != NULL, "%s: nothing in the log says which rank: '%s' (%s)", what, result.log,
               micro_error(&result));
         CHECK(micro_error(&result)[0] != '\0', "%s: no text", what);
+        CHECK(config->peer == SIM_PEER_GOOD || status != EO_ERR_DEVICE,
+              "%s: waited for without a look at peers, until the simulator ended it: %s", what, micro_error(&result));
         if (all)
             printf("# %s -> %.100s\n", what, micro_error(&result));
     } else {
@@ -190,10 +192,34 @@ static void devices(const struct micro_settings *settings, const char *name)
     tap_case(text);
 }
 
-static void peers(void)
+static void drop_text(void *user, const char *text, size_t bytes) {}
+
+/* Calls that wait for all that a device has to do, without a status to tell of a peer. */
+static void write_trace(void *user, uint32_t rank, uint32_t step, eo_runtime *runtime)
 {
-    const struct micro_settings settings = {.ranks = 3, .device = "cuda", .steps = 3, .world = MICRO_NCCL,
-                                            .mode = "registered", .timeout_ms = 300};
+    eo_runtime_write_trace(runtime, drop_text, NULL);
+}
+
+static void give_up_save(void *user, uint32_t rank, uint32_t step, eo_runtime *runtime)
+{
+    eo_saver *saver;
+    if (eo_saver_create(&saver, eo_saver_params(.runtime = runtime, .folder = user)) == EO_OK)
+        (void)eo_saver_begin(saver, NULL, 0);
+    eo_saver_destroy(&saver);
+}
+
+static void peers(void (*after_step)(void *user, uint32_t rank, uint32_t step, eo_runtime *runtime), const char *when)
+{
+    char folder[] = "/tmp/evenodd-faults-XXXXXX", lock[64], text[160];
+    const struct micro_settings settings = {.ranks = 3,
+                                            .device = "cuda",
+                                            .steps = 3,
+                                            .world = MICRO_NCCL,
+                                            .mode = "registered",
+                                            .timeout_ms = 300,
+                                            .after_step = after_step,
+                                            .user = folder};
+    CHECK(mkdtemp(folder) != NULL, "no folder");
     for (enum sim_peer peer = SIM_PEER_STUCK; peer <= SIM_PEER_LOST; peer++) {
         ended_count = tolerated_count = 0;
         for (uint32_t comm = 1; comm <= 2; comm++) {
@@ -206,9 +232,15 @@ static void peers(void)
             }
         }
         CHECK(tolerated_count == 0 && ended_count > 0, "%u runs went on", tolerated_count);
-        tap_case(peer == SIM_PEER_STUCK ? "NCCL: a rank that hangs on the device is told by the deadline"
-                                        : "NCCL: a rank that is gone is told by NCCL's asynchronous error");
+        snprintf(text, sizeof(text), "NCCL: a rank that %s%s",
+                 peer == SIM_PEER_STUCK ? "hangs on the device is told by the deadline"
+                                        : "is gone is told by NCCL's asynchronous error",
+                 when);
+        tap_case(text);
     }
+    snprintf(lock, sizeof(lock), "%s/.lock", folder);
+    (void)unlink(lock);
+    (void)rmdir(folder);
 }
 
 static void memory(void)
@@ -299,7 +331,9 @@ int main(void)
     recordings(&graph);
     devices(&eager, "local");
     devices(&nccl, "NCCL");
-    peers();
+    peers(NULL, "");
+    peers(write_trace, ", also to who writes a trace");
+    peers(give_up_save, ", also to who ends a save while it copies");
     plans();
     memory();
     return tap_end();
