@@ -11,10 +11,18 @@
 #include "base/check.h"
 #include "eo_config.h"
 
+/* Of the disk that steps need; "": it is well, and an EO_ERR_IO is of a file. */
+static const char *disk_failure(const struct eo_runtime *rt)
+{
+    const struct eo_device *device = rt->device;
+    return device && device->ops->storage_failure ? device->ops->storage_failure(device) : "";
+}
+
 eo_status eo_runtime_fail(struct eo_runtime *rt, eo_status status, const char *format, ...)
 {
     char *const text = rt->errors.text;
     const size_t size = sizeof(rt->errors.text);
+    const char *disk = status == EO_ERR_IO ? disk_failure(rt) : "";
     va_list arguments;
     va_start(arguments, format);
     size_t used = (size_t)snprintf(text, size, "rank %u: ", rt->world->rank);
@@ -24,6 +32,8 @@ eo_status eo_runtime_fail(struct eo_runtime *rt, eo_status status, const char *f
         memcpy(text + used, ": ", 3);
         eo_world_failure(rt->world, text + used + 2, size - used - 2);
     }
+    if (disk[0] && used < size)
+        snprintf(text + used, size - used, ": %s", disk);
     eo_log_write(&rt->log, EO_LOG_ERROR, "%s", text);
     if (status == EO_ERR_INVALID || status == EO_ERR_UNSUPPORTED) {
         if (EO_DEBUG_ABORT && status == EO_ERR_INVALID)
@@ -31,8 +41,9 @@ eo_status eo_runtime_fail(struct eo_runtime *rt, eo_status status, const char *f
         return status;
     }
     rt->cursor.phase = PHASE_FAILED;
-    /* The others learn of it at once instead of waiting for this rank; all of them see a bad norm by themselves. */
-    if (status == EO_ERR_NO_MEMORY || status == EO_ERR_DEVICE)
+    /* The others learn of it at once instead of waiting for this rank; all of them see a bad norm by themselves. Who cannot
+     * read a checkpoint may have another one. */
+    if (status == EO_ERR_NO_MEMORY || status == EO_ERR_DEVICE || disk[0])
         eo_world_abort(rt->world, text);
     return status;
 }

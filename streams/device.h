@@ -376,6 +376,8 @@ struct eo_device_ops {
     void (*storage_close)(struct eo_device *device, struct eo_storage **storage);
     /* On EO_QUEUE_COPY. A failure is logged, and the queue's. */
     void (*storage_copy)(struct eo_device *device, struct eo_storage *storage, const struct eo_storage_copy *copy);
+    /* What failed of it, where, and why; "": nothing. Told from when a wait returns the queue's EO_ERR_IO. NULL: none can. */
+    const char *(*storage_failure)(const struct eo_device *device);
     /* A read into host memory, at once, by any thread, beside what is on the queue. EO_ERR_IO: logged. */
     eo_status (*storage_peek)(struct eo_storage *storage, const struct eo_storage_copy *copy);
     /* What the page cache holds of it at most: 0, or EO_STORAGE_CACHE_BYTES of a file that cannot be accessed past it. NULL

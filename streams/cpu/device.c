@@ -179,6 +179,7 @@ const struct eo_device_ops eo_device_cpu_ops = {
     .storage_open = eo_cpu_storage_open,
     .storage_close = eo_cpu_storage_close,
     .storage_copy = eo_cpu_storage_copy,
+    .storage_failure = eo_cpu_storage_failure,
     .storage_peek = eo_cpu_storage_peek,
     .storage_cache_bytes = eo_cpu_storage_cache_bytes,
 };

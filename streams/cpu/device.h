@@ -28,6 +28,8 @@ struct eo_cpu {
     const struct eo_affinity_ops *affinity_ops; /* NULL: threads stay where they are */
     struct eo_affinity *affinity;
     struct eo_cpu_shared shared[EO_CPU_SHARED_MAX]; /* bytes == 0: free */
+    char storage_failure[512];          /* written once, by the queue's thread: after an error it runs no more items */
+    atomic_bool has_storage_failed;     /* ... and it is there */
     double partials[EO_SUM_CHUNKS_MAX]; /* sums are made of no more, and nothing allocates after init */
 };
 
@@ -60,6 +62,7 @@ unsigned char *eo_cpu_map(int fd, uint64_t bytes, int protection);
 eo_status eo_cpu_storage_check(struct eo_device *device, const char *folder, uint64_t bytes, uint32_t sharers);
 eo_status eo_cpu_storage_open(struct eo_device *device, const char *folder, uint64_t bytes, struct eo_storage **out);
 void eo_cpu_storage_close(struct eo_device *device, struct eo_storage **storage);
+const char *eo_cpu_storage_failure(const struct eo_device *device);
 void eo_cpu_storage_copy(struct eo_device *device, struct eo_storage *storage, const struct eo_storage_copy *copy);
 eo_status eo_cpu_storage_peek(struct eo_storage *storage, const struct eo_storage_copy *copy);
 uint64_t eo_cpu_storage_cache_bytes(const struct eo_storage *storage);

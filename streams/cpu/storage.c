@@ -226,14 +226,32 @@ uint64_t eo_cpu_storage_cache_bytes(const struct eo_storage *storage)
 
 /* ---- on the queue ---- */
 
+static void keep_failure(struct eo_device *device, const char *what, const char *folder)
+{
+    struct eo_cpu *cpu = eo_cpu_of(device);
+    const int error = errno;
+    snprintf(cpu->storage_failure, sizeof(cpu->storage_failure), "%s in the offload folder %s: %s", what, folder,
+             reason_of(error));
+    atomic_store(&cpu->has_storage_failed, true);
+    errno = error;
+}
+
+const char *eo_cpu_storage_failure(const struct eo_device *device)
+{
+    const struct eo_cpu *cpu = eo_cpu_of(device);
+    return atomic_load(&cpu->has_storage_failed) ? cpu->storage_failure : "";
+}
+
 static eo_status run_copy(void *arguments)
 {
     const struct queued_copy *queued = arguments;
     const struct eo_storage_copy *c = &queued->copy;
     const uint64_t start_ns = eo_now_ns();
     const eo_status status = move(queued->storage, c);
-    if (status < 0)
+    if (status < 0) {
+        keep_failure(queued->storage->device, cannot(c), queued->storage->folder);
         return complain(queued->storage->device, status, cannot(c), queued->storage->folder);
+    }
     if (c->span && !c->continues)
         c->span->start_ns = start_ns;
     if (c->span)

@@ -74,8 +74,13 @@ static eo_status open_and_verify(void)
 
 static void fails_to_load(struct saved_rank *self)
 {
+    char failure[64];
     pthread_barrier_wait(self->shared); /* all are there before the first gives up */
     CHECK_THAT(saved_load(self, folder) == EO_ERR_IO);
+    pthread_barrier_wait(self->shared);
+    eo_world_failure(self->world, failure, sizeof(failure));
+    CHECK_THAT(failure[0] == '\0'); /* a trainer may go back to another one */
+    pthread_barrier_wait(self->shared);
 }
 
 static void flip_in_section(const struct checkpoint_tables *tables, uint32_t s, const char *name, uint64_t draw)
