@@ -68,8 +68,8 @@ typedef struct eo_checkpoint_layer {
 } eo_checkpoint_layer;
 
 typedef struct eo_checkpoint_parameter {
-    eo_parameter_info info;
     uint64_t offset;        /* element of the flat layer at which it begins */
+    eo_parameter_info info; /* which may grow: nothing may ever stand behind it */
 } eo_checkpoint_parameter;
 
 #ifdef __cplusplus
@@ -162,8 +162,13 @@ EO_EXPORT eo_optimizer eo_checkpoint_optimizer(const eo_checkpoint *checkpoint);
 EO_EXPORT void eo_checkpoint_get_info(const eo_checkpoint *checkpoint, eo_checkpoint_info *out);
 EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_get_layer(const eo_checkpoint *checkpoint, uint32_t layer,
                                                          eo_checkpoint_layer *out);
-EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_get_parameter(const eo_checkpoint *checkpoint, uint32_t parameter,
-                                                             eo_checkpoint_parameter *out);
+EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_get_parameter_sized(const eo_checkpoint *checkpoint, uint32_t parameter,
+                                                                   eo_checkpoint_parameter *out, size_t out_bytes);
+EO_CALLER EO_NODISCARD eo_status eo_checkpoint_get_parameter(const eo_checkpoint *checkpoint, uint32_t parameter,
+                                                             eo_checkpoint_parameter *out)
+{
+    return eo_checkpoint_get_parameter_sized(checkpoint, parameter, out, sizeof(*out));
+}
 EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_find_parameter(const eo_checkpoint *checkpoint, const char *name,
                                                               uint32_t *out);
 

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/hashing.h"
+#include "base/sized.h"
 #include "runtime/checkpoint/opened.h"
 #include "streams/state8.h"
 
@@ -304,20 +305,25 @@ eo_status eo_checkpoint_get_layer(const eo_checkpoint *checkpoint, uint32_t laye
     return EO_OK;
 }
 
-eo_status eo_checkpoint_get_parameter(const eo_checkpoint *checkpoint, uint32_t parameter,
-                                      eo_checkpoint_parameter *out)
+eo_status eo_checkpoint_get_parameter_sized(const eo_checkpoint *checkpoint, uint32_t parameter, eo_checkpoint_parameter *out,
+                                            size_t out_bytes)
 {
     if (!checkpoint || !out || parameter >= checkpoint->files[0].head->parameter_count)
         return EO_ERR_INVALID;
     const struct checkpoint_parameter *from = &checkpoint->files[0].parameters[parameter];
-    *out = (eo_checkpoint_parameter){
-        .info = {.name = from->name, .layer = from->layer, .dim_count = from->dim_count, .element_count = 1,
-                 .no_weight_decay = from->no_weight_decay, .frozen = checkpoint->files[0].layers[from->layer].frozen,
+    eo_checkpoint_parameter full = {
+        .info = {.name = from->name,
+                 .layer = from->layer,
+                 .dim_count = from->dim_count,
+                 .element_count = 1,
+                 .no_weight_decay = from->no_weight_decay,
+                 .frozen = checkpoint->files[0].layers[from->layer].frozen,
                  .group = from->group},
         .offset = from->offset,
     };
     for (uint32_t d = 0; d < from->dim_count; d++)
-        out->info.element_count *= out->info.dims[d] = from->dims[d];
+        full.info.element_count *= full.info.dims[d] = from->dims[d];
+    eo_give_sized(out, out_bytes, &full, sizeof(full));
     return EO_OK;
 }
 

@@ -4,7 +4,10 @@
  * one of later headers finds zeros in what the library does not know.
  * Method: what such programs call is the sized function of each call, with the size their headers had. Each gets every size
  * from nothing to more than today's, between guards. The structs of the header before the first growth stand below: FROZEN.
+ * Of those that a program fills the sizes do, with the number of the API that has them.
  */
+#include <evenodd/layers.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,16 +53,46 @@ struct old_plan_row {
     char first[128], last[128];
 };
 
+struct old_checkpoint_parameter {
+    uint64_t offset;
+    struct old_parameter_info info;
+};
+
 #define SAME_PLACE(old, new, field) \
     _Static_assert(offsetof(struct old, field) == offsetof(new, field), #new "." #field " has moved: raise EO_API")
 SAME_PLACE(old_step_report, eo_step_report, step);
 SAME_PLACE(old_parameter_info, eo_parameter_info, padding);
 SAME_PLACE(old_parameter_info, eo_parameter_info, float8_gather);
+SAME_PLACE(old_checkpoint_parameter, eo_checkpoint_parameter, offset);
+SAME_PLACE(old_checkpoint_parameter, eo_checkpoint_parameter, info);
 SAME_PLACE(old_runtime_stats, eo_runtime_stats, wait_ns);
 SAME_PLACE(old_runtime_stats, eo_runtime_stats, storage_bytes);
 SAME_PLACE(old_timeline_record, eo_timeline_record, live_bytes);
 SAME_PLACE(old_plan_row, eo_plan_row, always_live);
 SAME_PLACE(old_plan_row, eo_plan_row, last);
+
+/* ---- what a program fills ---- */
+
+#define FILLED(type, bytes) \
+    _Static_assert(sizeof(type) == (bytes), #type " has grown: raise EO_API, and write its new size here")
+FILLED(eo_buffer_params, 40);
+FILLED(eo_flight_recorder_params, 40);
+FILLED(eo_gpu_profile_params, 24);
+FILLED(eo_layer_params, 16);
+FILLED(eo_model_params, 16);
+FILLED(eo_parameter_params, 88);
+FILLED(eo_plan_params, 88);
+FILLED(eo_position_params, 40);
+FILLED(eo_rendezvous_params, 104);
+FILLED(eo_runtime_params, 160);
+FILLED(eo_saver_params, 40);
+FILLED(eo_step_params, 104);
+FILLED(eo_team_params, 48);
+FILLED(eo_transformer_params, 176);
+FILLED(eo_world_join_params, 80);
+FILLED(eo_world_mpi_params, 32);
+FILLED(eo_world_nccl_params, 72);
+FILLED(eo_world_params, 48);
 
 /* ---- every size ---- */
 
@@ -69,6 +102,7 @@ struct asked {
     eo_runtime *rt;
     const eo_plan *plan;
     const eo_model *model;
+    const eo_checkpoint *checkpoint;
 };
 
 static void give_report(const struct asked *a, void *out, size_t bytes)
@@ -104,6 +138,29 @@ static void give_operation(const struct asked *a, void *out, size_t bytes)
 static void give_parameter(const struct asked *a, void *out, size_t bytes)
 {
     must(eo_model_parameter_sized(a->model, 1, out, bytes), "parameter", NULL);
+}
+
+static void give_saved_parameter(const struct asked *a, void *out, size_t bytes)
+{
+    must(eo_checkpoint_get_parameter_sized(a->checkpoint, 1, out, bytes), "parameter of a checkpoint", NULL);
+}
+
+static eo_status make_zeros(void *user, uint32_t parameter, uint64_t offset, uint64_t count, float *values)
+{
+    memset(values, 0, count * sizeof(*values));
+    return EO_OK;
+}
+
+/* In a folder that is gone when this returns. */
+static void open_checkpoint(eo_checkpoint **checkpoint, const eo_plan *plan)
+{
+    char folder[] = "/tmp/evenodd-structs-XXXXXX", path[64], command[64];
+    must(mkdtemp(folder) ? EO_OK : EO_ERR_IO, "a folder", NULL);
+    must(eo_checkpoint_make(plan, folder, make_zeros, NULL, NULL, 0, &eo_test_log), "make a checkpoint", NULL);
+    must(eo_checkpoint_find(path, sizeof(path), NULL, folder, &eo_test_log), "find it", NULL);
+    must(eo_checkpoint_open(checkpoint, path, &eo_test_log), "open it", NULL);
+    snprintf(command, sizeof(command), "rm -r %s", folder);
+    must(system(command) == 0 ? EO_OK : EO_ERR_IO, "remove it", NULL);
 }
 
 static void check_sizes(const struct asked *asked, void (*give)(const struct asked *, void *, size_t), size_t full_bytes,
@@ -167,7 +224,9 @@ int main(void)
     fill(rt, scene.plan);
     for (uint32_t step = 0; step < STEPS; step++)
         run_step(rt, &scene, 0, step);
-    const struct asked asked = {rt, scene.plan, scene.model};
+    eo_checkpoint *checkpoint;
+    open_checkpoint(&checkpoint, scene.plan);
+    const struct asked asked = {rt, scene.plan, scene.model, checkpoint};
     check_sizes(&asked, give_report, sizeof(eo_step_report), "eo_step_report");
     check_sizes(&asked, give_stats, sizeof(eo_runtime_stats), "eo_runtime_stats");
     check_sizes(&asked, give_record, sizeof(eo_timeline_record), "eo_timeline_record");
@@ -175,6 +234,8 @@ int main(void)
     check_sizes(&asked, give_row, sizeof(eo_plan_row), "eo_plan_row");
     check_sizes(&asked, give_operation, sizeof(eo_plan_operation), "eo_plan_operation");
     check_sizes(&asked, give_parameter, sizeof(eo_parameter_info), "eo_parameter_info");
+    check_sizes(&asked, give_saved_parameter, sizeof(eo_checkpoint_parameter), "eo_checkpoint_parameter");
+    eo_checkpoint_close(&checkpoint);
     test_report("structs of every size: no byte more is written, and what is not known is zero", 1);
     check_records(rt);
     check_step_end(&scene, rt);

@@ -324,6 +324,7 @@ static void checkpoints(const eo_plan *plan)
     HOLDS(eo_checkpoint_optimizer(NULL) == EO_OPTIMIZER_ADAMW);
     REFUSED(eo_checkpoint_get_layer(NULL, 0, NULL));
     REFUSED(eo_checkpoint_get_parameter(NULL, 0, NULL));
+    REFUSED(eo_checkpoint_get_parameter_sized(NULL, 0, NULL, 0));
     REFUSED(eo_checkpoint_find_parameter(NULL, NULL, NULL));
     REFUSED(eo_checkpoint_check(NULL, plan));
     REFUSED(eo_checkpoint_blob(NULL, 0, NULL, &number));
