@@ -49,13 +49,18 @@ eo_status eo_ema_check(struct eo_runtime *rt, const char *call)
     return eo_runtime_fail(rt, EO_ERR_INVALID, "%s: the average lies in the weights' place; call eo_weights_swap_ema before", call);
 }
 
-eo_status eo_ema_begin(struct eo_runtime *rt, const char *call)
+/* Until it begins the weights may still be filled: each time it is made of them anew. */
+eo_status eo_ema_make(struct eo_runtime *rt, const char *call)
 {
     if (rt->plan->ema_state == EO_NONE)
         return EO_OK;
     EO_TRY(eo_ema_check(rt, call));
-    if (!rt->ema.is_begun)
-        EO_TRY(average_all(rt, EO_AVERAGE_BEGIN));
+    return rt->ema.is_begun ? EO_OK : average_all(rt, EO_AVERAGE_BEGIN);
+}
+
+eo_status eo_ema_begin(struct eo_runtime *rt, const char *call)
+{
+    EO_TRY(eo_ema_make(rt, call));
     rt->ema.is_begun = true;
     return EO_OK;
 }
@@ -73,7 +78,6 @@ eo_status eo_weights_swap_ema(eo_runtime *rt)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_weights_swap_ema: the plan has no average; set eo_plan_params.ema");
     EO_TRY(eo_runtime_leave_schedule(rt));
     EO_TRY(average_all(rt, rt->ema.is_begun ? EO_AVERAGE_SWAP : EO_AVERAGE_BEGIN));
-    rt->ema.is_begun = true;
     rt->ema.is_swapped = !rt->ema.is_swapped;
     rt->float8.stale = true;
     return EO_OK;

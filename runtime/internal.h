@@ -92,7 +92,7 @@ struct runtime_float8 {
 };
 
 struct runtime_ema {
-    bool is_begun;   /* there is an average: else it begins as the weights */
+    bool is_begun;   /* by a step or a checkpoint; until then it is the weights */
     bool is_swapped; /* it lies where the weights do */
 };
 
@@ -420,6 +420,7 @@ void eo_float8_read_frozen(const struct eo_runtime *rt, uint32_t layer, const vo
 eo_status eo_float8_refresh(struct eo_runtime *rt); /* before a list that gathers; no peer reads this rank's parts */
 
 /* ema.c: nothing where the plan has no average. */
+eo_status eo_ema_make(struct eo_runtime *rt, const char *call);  /* between steps: there is one, and it lies in its place */
 eo_status eo_ema_begin(struct eo_runtime *rt, const char *call); /* before a step: there is one, and it lies in its place */
 eo_status eo_ema_check(struct eo_runtime *rt, const char *call); /* it lies in its place */
 void eo_ema_update(struct eo_runtime *rt, uint32_t layer);

@@ -401,11 +401,11 @@ eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes)
     if (rt->cursor.phase != PHASE_IDLE)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_saver_begin works only between steps; end the step first");
     if (blob_bytes > saver->blob_bytes_max || (blob_bytes && !blob))
-        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_saver_begin: %u trainer's bytes, but room for %u",
-                               blob_bytes, saver->blob_bytes_max);
-    EO_TRY(eo_ema_begin(rt, "eo_saver_begin")); /* before the first step too */
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_saver_begin: %u trainer's bytes, but room for %u", blob_bytes,
+                               saver->blob_bytes_max);
     if (saver->phase != SAVER_IDLE)
         return EO_IN_PROGRESS;
+    EO_TRY(eo_ema_make(rt, "eo_saver_begin")); /* before the first step too */
     if (rt->steps.is_late)
         EO_TRY(eo_runtime_leave_schedule(rt));
     EO_TRY(eo_host_finish_steps(rt, rt->steps.finished)); /* to know how many were skipped */
