@@ -48,9 +48,9 @@ typedef struct eo_plan_params {
     eo_dtype reduce_dtype;    /* [EO_DTYPE_FP32] of gradient buffers and their reduction, which sums in fp32. Gradients that
                                  were added up before are fp32 and reduced as such: of ddp, of zero1 with several
                                  contributions to a layer, and of hsdp over the replicas */
-    uint32_t optimizer_states;/* [the optimizer's] arrays of state a parameter, in fp32 but for EO_OPTIMIZER_ADAMW8BIT;
-                                 EO_NO_STATE: none. Other numbers are for the trainer's own optimizer
-                                 (eo_runtime_params.update) */
+    uint32_t optimizer_states; /* [the optimizer's] arrays of state a parameter, in fp32 but for EO_OPTIMIZER_ADAMW8BIT;
+                                  EO_NO_STATE: none, not with EO_OPTIMIZER_MUON. Other numbers are for the trainer's own
+                                  optimizer (eo_runtime_params.update) */
     uint32_t align_bytes;     /* [256] of every row, and the unit of a shard; a power of two, 64 at least */
     bool no_prefetch;         /* [false] gathers stand directly before their use: to see what prefetch is worth */
     bool separate_reduce_stream; /* [false] reduce-scatters on a communication stream of their own */

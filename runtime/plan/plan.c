@@ -28,6 +28,8 @@ static eo_status take_optimizer(struct eo_plan *plan)
     EO_REQUIRE(log, p->optimizer == EO_OPTIMIZER_ADAMW || p->optimizer_states == 0 || p->optimizer_states == EO_NO_STATE ||
                p->optimizer_states == optimizer->state_count, "optimizer %s has %u optimizer states a parameter, not %u; leave "
                "optimizer_states out", eo_optimizer_name(p->optimizer), optimizer->state_count, p->optimizer_states);
+    EO_REQUIRE(log, p->optimizer != EO_OPTIMIZER_MUON || p->optimizer_states != EO_NO_STATE,
+               "optimizer muon without state: a matrix moves along its momentum; leave optimizer_states out");
     p->optimizer_states = p->optimizer_states == EO_NO_STATE ? 0
                           : p->optimizer_states              ? p->optimizer_states
                                                              : optimizer->state_count;

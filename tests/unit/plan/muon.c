@@ -52,6 +52,21 @@ static eo_plan *make_plan(const eo_model *model, eo_plan_params params)
     return plan;
 }
 
+/* Its momentum is what a matrix moves along. A draft, which is not proven, too. */
+Test(plan_muon, without_state_is_refused_by_name)
+{
+    eo_model *model = make_model(2, 32);
+    for (int draft = 0; draft < 2; draft++) {
+        eo_plan *plan;
+        cr_expect_eq(eo_plan_create(&plan, model,
+                                    eo_plan_params(.rank_count = 2, .optimizer = EO_OPTIMIZER_MUON,
+                                                   .optimizer_states = EO_NO_STATE, .draft = draft, .log = &eo_test_log)),
+                     EO_ERR_INVALID);
+        cr_expect(strstr(eo_test_text, "optimizer muon without state"), "%s", eo_test_text);
+    }
+    eo_model_destroy(&model);
+}
+
 Test(plan_muon, owners_have_equal_work_within_5_percent)
 {
     static const uint32_t ranks[] = {2, 3, 4, 8};
