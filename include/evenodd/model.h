@@ -119,7 +119,8 @@ typedef struct eo_buffer_params {
     eo_moment last;       /* the pass that reads it last; not before `first` */
     bool persistent;      /* [false] lives in every pass of every step; first and last are not read */
     bool saved;           /* [false] from the forward to the recompute or backward pass of one position, and no other position's
-                             passes touch it: eo_plan_params.offload_activations may take it elsewhere in between */
+                             passes touch it: eo_plan_params.offload_activations may take it elsewhere in between. Not with
+                             persistent */
 } eo_buffer_params;
 #define eo_buffer_params(...) EO_PARAMS(eo_buffer_params, __VA_ARGS__)
 

@@ -256,6 +256,9 @@ eo_status eo_model_add_buffer(eo_model *model, const eo_buffer_params *params, u
     EO_REQUIRE(log, params->category >= EO_CATEGORY_ACTIVATION && params->category < EO_CATEGORY_COUNT,
                "buffer '%s' has category %d; trainers' buffers are activations, scratch, head or other", buffer.name,
                (int)params->category);
+    EO_REQUIRE(log, !params->persistent || !params->saved,
+               "buffer '%s' is persistent and saved: one keeps it in memory, the other lets it leave; leave one of them out",
+               buffer.name);
     EO_REQUIRE(log, model->buffer_count < BUFFERS_MAX, "more than %d buffers", BUFFERS_MAX);
     EO_TRY(grow((void **)&model->buffers, &model->buffer_capacity, model->buffer_count, sizeof(buffer)));
     EO_TRY(take_name(&model->log, &model->buffer_names, model->buffers, sizeof(buffer), buffer.name, "buffers"));

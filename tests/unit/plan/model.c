@@ -111,6 +111,8 @@ Test(model, bad_positions_and_buffers_are_refused)
     REFUSED(BUFFER(.name = "b", .bytes = 1, .category = EO_CATEGORY_MASTER), "category");
     REFUSED(BUFFER(.name = "b", .bytes = 1, .category = EO_CATEGORY_COUNT), "category");
     REFUSED(BUFFER(.bytes = 1, .category = EO_CATEGORY_SCRATCH), "needs a name");
+    REFUSED(BUFFER(.name = "b", .bytes = 1, .category = EO_CATEGORY_SCRATCH, .persistent = true, .saved = true),
+            "persistent and saved");
     eo_model_destroy(&model);
 }
 
