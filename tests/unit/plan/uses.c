@@ -255,12 +255,55 @@ Test(plan_uses, a_fault_of_ours_is_an_error_with_the_models_text)
     cr_assert(strstr(whole_text, "reads data before any operation has written it"), "%s", whole_text);
     eo_plan_destroy(&plan);
 
+    cr_assert_eq(eo_model_add_layer(model, eo_layer_params(.name = "experts", .parts = 4), NULL), EO_OK);
+    eo_parameter_params matrix = {.layer = 3,
+                                  .dim_count = 2,
+                                  .dims = {64, 32},
+                                  .matrix = true,
+                                  .float8_gather = true,
+                                  .group = 7,
+                                  .no_weight_decay = true};
+    char name[EO_NAME_MAX];
+    for (int i = 0; i < 40; i++) { /* on several lines */
+        snprintf(name, sizeof(name), "experts%d", i);
+        matrix.name = name;
+        cr_assert_eq(eo_model_add_parameter(model, &matrix, NULL), EO_OK);
+        matrix.joined = true;
+    }
+    cr_assert_eq(eo_model_add_parameter(model,
+                                        eo_parameter_params(.layer = 3, .name = "norm", .dim_count = 1, .dims = {100},
+                                                            .frozen = true, .fp32 = true, .padding = 9),
+                                        NULL),
+                 EO_OK);
+    cr_assert_eq(eo_model_add_buffer(model,
+                                     eo_buffer_params(.name = "kept", .bytes = 9, .category = EO_CATEGORY_ACTIVATION,
+                                                      .last = {EO_PASS_BACKWARD, 0}, .saved = true),
+                                     NULL),
+                 EO_OK);
     whole_text[0] = '\0';
-    eo_model_report(&log, model, eo_plan_params(.rank_count = 2, .micro_batches = 3, .no_prefetch = true));
-    static const char *const wanted[] = {"this is a bug in evenodd; please report it", "2 ranks, zero3", "3 micro-batches",
-                                         "no_prefetch", "layer 2 'layer2'\n  elements: 1900\n",
+    eo_model_report(&log, model,
+                    eo_plan_params(.rank_count = 2, .micro_batches = 3, .no_prefetch = true, .gather_run = 3, .gradient_run = 2,
+                                   .offload_layers = 5, .offload_slots = 4, .offload_gradients = true, .offload_activations = 6,
+                                   .late_updates = true));
+    static const char *const wanted[] = {"this is a bug in evenodd; please report it",
+                                         "2 ranks, zero3",
+                                         "3 micro-batches",
+                                         "no_prefetch",
+                                         "runs 3,2,",
+                                         "offload_layers 5, offload_slots 4, offload_activations 6",
+                                         "offload_gradients, late_updates\n",
+                                         "layer 2 'layer2'\n  elements: 1900\n",
+                                         "layer 3 'experts', parts 4\n  elements: 2048 (f8, matrix 64x32, no decay, group 7)",
+                                         " 2048 (f8, joined, matrix 64x32, no decay, group 7)\n  elements: 2048 (f8, joined, "
+                                         "matrix 64x32, no decay, group 7) 2048",
+                                         "group 7) 100 (f32, frozen, padding 9)\nposition 0",
                                          "position 2: layer 2, forward_in_backward\n",
-                                         "buffer 'logits': 500000 bytes, backward of 2 to backward of 2\n"};
+                                         "buffer 'logits': 500000 bytes, backward of 2 to backward of 2\n",
+                                         "forward of 0 to backward of 0, saved\n"};
+    uint32_t found = 0;
+    for (const char *at = whole_text; (at = strstr(at, "2048 (")); at++)
+        found++;
+    cr_expect_eq(found, 40); /* none is lost where a line ends */
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
         cr_expect(strstr(whole_text, wanted[i]), "'%s' is not in:\n%s", wanted[i], whole_text);
     eo_model_destroy(&model);
