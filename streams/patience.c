@@ -3,27 +3,34 @@
 
 #include <stdatomic.h>
 
-static atomic_uint holders, longest_ms;
+#include "base/arithmetic.h"
+
+/* Who holds any in the upper half, the longest in the lower: both change at once. */
+static _Atomic uint64_t held;
 
 void eo_patience_begin(uint32_t ms)
 {
-    unsigned int before = atomic_load(&longest_ms);
+    uint64_t before = atomic_load(&held), after;
     if (ms == 0)
         return;
-    while (before < ms && !atomic_compare_exchange_weak(&longest_ms, &before, ms))
-        ;
-    atomic_fetch_add(&holders, 1);
+    do
+        after = ((before >> 32) + 1) << 32 | eo_max_u64((uint32_t)before, ms);
+    while (!atomic_compare_exchange_weak(&held, &before, after));
 }
 
-/* The longest stays: those of one run have the same. */
+/* The longest stays until the last has ended: those of one run have the same. */
 void eo_patience_end(uint32_t ms)
 {
-    if (ms > 0)
-        atomic_fetch_sub(&holders, 1);
+    uint64_t before = atomic_load(&held), after;
+    if (ms == 0)
+        return;
+    do
+        after = before >> 32 > 1 ? before - (UINT64_C(1) << 32) : 0;
+    while (!atomic_compare_exchange_weak(&held, &before, after));
 }
 
 uint32_t eo_patience_ms(const struct eo_group_params *params)
 {
-    const uint32_t more_ms = atomic_load(&holders) ? atomic_load(&longest_ms) : 0;
+    const uint32_t more_ms = (uint32_t)atomic_load(&held);
     return more_ms < UINT32_MAX - params->timeout_ms ? params->timeout_ms + more_ms : UINT32_MAX;
 }

@@ -11,7 +11,8 @@
 
 #include "streams/collective.h"
 
-/* By so many milliseconds, of several at a time the longest. Each is to be ended, with the same number; 0 is none. */
+/* By so many milliseconds, of several at a time the longest, until the last has ended. Each is to be ended, with the same
+ * number; 0 is none. */
 void eo_patience_begin(uint32_t ms);
 void eo_patience_end(uint32_t ms);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The CPU device: queues, events, waits, memory, places of threads.
+ * The CPU device: queues, events, waits, memory, places of threads. And how long ranks wait for each other.
  */
 #include "streams/cpu/device.h"
 
@@ -14,6 +14,8 @@
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "streams/patience.h"
 
 enum { RING = 8 };
 
@@ -378,4 +380,27 @@ Test(places, threads_are_bound_to_their_ranks_share_while_the_device_lives)
     cpu_set_t both;
     CPU_AND(&both, &seen[0], &seen[1]);
     cr_expect_eq(CPU_COUNT(&both), 0, "two ranks share a core while another is free");
+}
+
+/* A short save waits no longer for having been made beside, or after, a long one. */
+Test(patience, the_longest_holds_until_the_last_has_ended)
+{
+    const struct eo_group_params params = {.timeout_ms = 1000};
+    cr_expect_eq(eo_patience_ms(&params), 1000);
+    eo_patience_begin(500);
+    eo_patience_begin(90000);
+    eo_patience_begin(0);
+    eo_patience_end(0);
+    cr_expect_eq(eo_patience_ms(&params), 91000);
+    eo_patience_end(500);
+    cr_expect_eq(eo_patience_ms(&params), 91000);
+    eo_patience_end(90000);
+    cr_expect_eq(eo_patience_ms(&params), 1000);
+    eo_patience_begin(500);
+    cr_expect_eq(eo_patience_ms(&params), 1500);
+    eo_patience_end(500);
+    eo_patience_begin(UINT32_MAX);
+    cr_expect_eq(eo_patience_ms(&params), UINT32_MAX);
+    eo_patience_end(UINT32_MAX);
+    cr_expect_eq(eo_patience_ms(&params), 1000);
 }
