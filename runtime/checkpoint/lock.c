@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/reserve.h"
 #include "runtime/checkpoint/files.h"
 
 enum { OWNER_BYTES = 128 };
@@ -56,8 +57,11 @@ static void write_owner(const char *path)
     const int file = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (file < 0)
         return;
+    sigset_t before;
+    eo_size_limit_begin(&before); /* this is the trainer's thread */
     if (write(file, text, (size_t)used) != used)
         (void)ftruncate(file, 0);
+    eo_size_limit_end(&before);
     close(file);
 }
 

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/check.h"
+#include "base/reserve.h"
 #include "runtime/checkpoint/files.h"
 
 struct making {
@@ -110,7 +111,10 @@ eo_status eo_checkpoint_make(const eo_plan *plan, const char *folder,
     if (!plan || !folder || !produce || (!blob && blob_bytes))
         return EO_ERR_INVALID;
     struct making making = {.plan = plan, .produce = produce, .user = user, .blob = blob};
+    sigset_t before;
+    eo_size_limit_begin(&before); /* this is the caller's thread */
     const eo_status status = make_locked(&making, folder, blob_bytes, log, &error);
+    eo_size_limit_end(&before);
     if (status < 0 && error.text[0])
         eo_log_write(log, EO_LOG_ERROR, "%s", error.text);
     return status;

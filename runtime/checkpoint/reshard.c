@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/reserve.h"
 #include "runtime/checkpoint/opened.h"
 
 struct reshard {
@@ -89,12 +90,15 @@ eo_status eo_checkpoint_reshard(eo_checkpoint *checkpoint, const char *folder, u
                RANKS_MOST, rank_count);
     struct reshard reshard = {.from = checkpoint, .rank_count = rank_count};
     int lock = -1;
+    sigset_t before;
+    eo_size_limit_begin(&before);                                                           /* this is the caller's thread */
     eo_status status = eo_checkpoint_check_free(folder, checkpoint->manifest.step, &error); /* before anything is written */
     if (status >= 0)
         status = eo_checkpoint_lock(&lock, folder, log, &error);
     if (status >= 0)
         status = reshard_files(&reshard, folder, &error);
     eo_checkpoint_unlock(lock);
+    eo_size_limit_end(&before);
     if (status < 0 && error.text[0])
         eo_log_write(log, EO_LOG_ERROR, "%s", error.text);
     return status;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/reserve.h"
 
 static char *names_of(const struct eo_flight_recorder *recorder)
 {
@@ -36,16 +37,25 @@ static eo_status io_error(const struct eo_flight_recorder *recorder, const char 
     return recorder->fd < 0 ? EO_ERR_NO_MEMORY : EO_ERR_IO;
 }
 
-/* Space is taken now: a full disk must not end a step with a SIGBUS. */
+/* Space is taken now: a full disk must not end a step with a SIGBUS. The C library's way is for file systems that have no
+ * reservation; it does not go on after a signal. */
+static bool reserve_file(int fd, uint64_t bytes)
+{
+    sigset_t before;
+    if (eo_reserve_bytes(fd, bytes))
+        return true;
+    if (errno != EOPNOTSUPP)
+        return false;
+    eo_size_limit_begin(&before);
+    errno = posix_fallocate(fd, 0, (off_t)bytes);
+    eo_size_limit_end(&before);
+    return errno == 0;
+}
+
 static eo_status map(struct eo_flight_recorder *recorder, uint64_t bytes)
 {
-    if (recorder->fd >= 0) {
-        const int error = posix_fallocate(recorder->fd, 0, (off_t)bytes);
-        if (error) {
-            errno = error;
-            return io_error(recorder, "posix_fallocate");
-        }
-    }
+    if (recorder->fd >= 0 && !reserve_file(recorder->fd, bytes))
+        return io_error(recorder, "its room");
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, recorder->fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED,
                         recorder->fd, 0);
     if (memory == MAP_FAILED)

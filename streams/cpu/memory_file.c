@@ -7,12 +7,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/reserve.h"
+
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 
 int eo_memory_file_make(const char *name, uint64_t bytes)
 {
+    sigset_t before;
     const int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd >= 0 && ftruncate(fd, (off_t)bytes) == 0 && fcntl(fd, F_ADD_SEALS, SEALS) == 0)
+    eo_size_limit_begin(&before);
+    const bool is_sized = fd >= 0 && ftruncate(fd, (off_t)bytes) == 0;
+    eo_size_limit_end(&before);
+    if (is_sized && fcntl(fd, F_ADD_SEALS, SEALS) == 0)
         return fd;
     const int error = errno;
     if (fd >= 0)

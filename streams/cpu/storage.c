@@ -175,9 +175,8 @@ static eo_status reserve(struct eo_storage *storage, uint64_t bytes)
     return status != EO_ERR_IO ? status : complain(storage->device, status, "cannot reserve the offload file", storage->folder);
 }
 
-eo_status eo_cpu_storage_open(struct eo_device *device, const char *folder, uint64_t bytes, struct eo_storage **out)
+static eo_status open_storage(struct eo_device *device, const char *folder, uint64_t bytes, struct eo_storage **out)
 {
-    *out = NULL;
     struct eo_storage *storage = calloc(1, sizeof(*storage) + strlen(folder) + 1);
     if (!storage)
         return EO_ERR_NO_MEMORY;
@@ -205,6 +204,17 @@ eo_status eo_cpu_storage_open(struct eo_device *device, const char *folder, uint
     if (status < 0)
         eo_cpu_storage_close(device, &storage);
     *out = storage;
+    return status;
+}
+
+/* By the trainer's thread; what comes later is written by the queue's, which has its signals blocked. */
+eo_status eo_cpu_storage_open(struct eo_device *device, const char *folder, uint64_t bytes, struct eo_storage **out)
+{
+    sigset_t before;
+    *out = NULL;
+    eo_size_limit_begin(&before);
+    const eo_status status = open_storage(device, folder, bytes, out);
+    eo_size_limit_end(&before);
     return status;
 }
 

@@ -2,21 +2,28 @@
  *
  * Goal: a disk that fails on one rank ends the others at once, and eo_runtime_error says what failed, where and why. (That a
  * damaged checkpoint does not: tests/checkpoint/damage.c.)
- * Method: two ranks that are threads, with all layers on disk; behind the third step one of the files loses its bytes.
+ * A limit on the size of files is an error of the call that meets it, and no signal that ends the process.
+ * Method: two ranks that are threads, with all layers on disk; behind the third step one of the files loses its bytes. A
+ * process with such a limit makes whatever a trainer's thread makes.
  */
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/wait.h>
 #include <threads.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <evenodd/evenodd.h>
 
+#include "streams/cpu/memory_file.h"
 #include "tests/tap/tap.h"
 
 enum { RANKS = 2, LAYERS = 5, ELEMENTS = 4096, STEPS = 8, SPOILT_STEP = 3, TMPFS = 0x01021994 };
@@ -30,7 +37,7 @@ struct rank {
 
 static eo_plan *plan;
 
-static bool make_plan(void)
+static bool make_plan(uint32_t rank_count)
 {
     eo_model *model = NULL;
     bool made = eo_model_create(&model, eo_model_params(.name = "layers")) >= 0;
@@ -42,7 +49,7 @@ static bool make_plan(void)
                                       NULL) >= 0 &&
                eo_model_add_position(model, eo_position_params(.layer = l, .name = name), NULL) >= 0;
     }
-    made = made && eo_plan_create(&plan, model, eo_plan_params(.rank_count = RANKS, .offload_layers = LAYERS)) >= 0;
+    made = made && eo_plan_create(&plan, model, eo_plan_params(.rank_count = rank_count, .offload_layers = LAYERS)) >= 0;
     eo_model_destroy(&model);
     return made;
 }
@@ -142,14 +149,68 @@ static void disk_in_a_step(void)
     tap_case("a disk that fails in a step ends all ranks at once, and all say what, where and why");
 }
 
+static eo_status make_zeros(void *user, uint32_t parameter, uint64_t offset, uint64_t count, float *values)
+{
+    memset(values, 0, count * sizeof(*values));
+    return EO_OK;
+}
+
+/* The calls that make files, or memory as files, on the thread of a trainer. */
+static int meet_limit(bool has_disk)
+{
+    const struct rlimit limit = {4096, RLIM_INFINITY};
+    eo_flight_recorder *recorder;
+    eo_world *world;
+    eo_runtime *rt;
+    eo_checkpoint *checkpoint;
+    sigset_t pending, blocked;
+    CHECK_THAT(make_plan(1) && eo_world_create_local(&world, eo_world_params(.rank_count = 1)) >= 0);
+    CHECK_THAT(eo_checkpoint_make(plan, "limited", make_zeros, NULL, NULL, 0, NULL) == EO_OK);
+    CHECK_THAT(eo_checkpoint_open(&checkpoint, "limited/step-000000000000", NULL) == EO_OK);
+    CHECK_THAT(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+
+    CHECK_THAT(eo_flight_recorder_create(&recorder, eo_flight_recorder_params(.path = "limited/flight", .rank_count = 1)) ==
+               EO_ERR_IO);
+    if (has_disk)
+        CHECK_THAT(eo_runtime_create(&rt, eo_runtime_params(.plan = plan, .world = world)) == EO_ERR_IO);
+    CHECK_THAT(eo_checkpoint_make(plan, "limited/made", make_zeros, NULL, NULL, 0, NULL) == EO_ERR_IO);
+    CHECK_THAT(eo_checkpoint_reshard(checkpoint, "limited/sharded", 2, NULL) == EO_ERR_IO);
+    errno = 0;
+    CHECK_THAT(eo_memory_file_make("limited", 1 << 20) < 0 && errno == EFBIG);
+    CHECK_THAT(sigpending(&pending) == 0 && !sigismember(&pending, SIGXFSZ));
+    CHECK_THAT(pthread_sigmask(SIG_SETMASK, NULL, &blocked) == 0 && !sigismember(&blocked, SIGXFSZ));
+    eo_checkpoint_close(&checkpoint);
+    eo_world_destroy(&world);
+    eo_plan_destroy(&plan);
+    return atomic_load(tap_notes()) > 0;
+}
+
+static void limited_files(bool has_disk)
+{
+    int status = 0;
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        status = meet_limit(has_disk);
+        fflush(stdout);
+        _exit(status);
+    }
+    CHECK_THAT(child > 0 && waitpid(child, &status, 0) == child);
+    CHECK(!WIFSIGNALED(status), "ended by signal %d", WTERMSIG(status));
+    CHECK_THAT(WIFEXITED(status) && WEXITSTATUS(status) == 0 && system("rm -r limited") == 0);
+    tap_case("a limit on the size of files is told by the call that meets it, and ends no process");
+}
+
 int main(void)
 {
     struct statfs kind;
-    if (statfs(".", &kind) == 0 && kind.f_type == TMPFS) {
+    const bool has_disk = statfs(".", &kind) != 0 || kind.f_type != TMPFS;
+    limited_files(has_disk);
+    if (!has_disk) {
         tap_skip("a disk that fails in a step", "the folder of the build lies in memory: no disk to offload to");
         return tap_end();
     }
-    CHECK_THAT(make_plan());
+    CHECK_THAT(make_plan(RANKS));
     disk_in_a_step();
     eo_plan_destroy(&plan);
     return tap_end();
