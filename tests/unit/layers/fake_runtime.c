@@ -35,13 +35,30 @@ static void fail(const char *what, uint32_t position)
     abort();
 }
 
+/* Before a piece of memory stands its size, and behind it what nobody may write. */
+enum { HEAD = 64, GUARD = 4096, GUARD_BYTE = 0x5a };
+
 static void *filled(uint64_t bytes)
 {
-    void *memory = malloc(bytes);
+    char *memory = aligned_alloc(HEAD, HEAD + (bytes + GUARD + HEAD - 1) / HEAD * HEAD);
     if (!memory)
         fail("no memory", 0);
-    memset(memory, 0xff, bytes); /* NaN as float */
-    return memory;
+    memcpy(memory, &bytes, sizeof(bytes));
+    memset(memory + HEAD, 0xff, bytes); /* NaN as float */
+    memset(memory + HEAD + bytes, GUARD_BYTE, GUARD);
+    return memory + HEAD;
+}
+
+static void give_back(void *memory)
+{
+    uint64_t bytes;
+    if (!memory)
+        return;
+    memcpy(&bytes, (char *)memory - HEAD, sizeof(bytes));
+    for (uint32_t i = 0; i < GUARD; i++)
+        if (((const char *)memory)[bytes + i] != GUARD_BYTE)
+            fail("memory behind a buffer or view was written", i);
+    free((char *)memory - HEAD);
 }
 
 eo_runtime *fake_create(const eo_model *model, float loss_scale)
@@ -73,8 +90,8 @@ static void free_views(eo_runtime *rt)
 {
     for (uint32_t k = 0; k < rt->view_count; k++) {
         if (!rt->view_inside[k]) {
-            free(rt->view_weights[k]);
-            free(rt->view_gradients[k]);
+            give_back(rt->view_weights[k]);
+            give_back(rt->view_gradients[k]);
         }
         rt->view_weights[k] = rt->view_gradients[k] = NULL;
     }
@@ -87,7 +104,7 @@ void fake_restart(eo_runtime *rt)
     for (uint32_t b = 0; b < rt->model->buffer_count; b++) {
         const struct model_buffer *buffer = &rt->model->buffers[b];
         if (!buffer->persistent) {
-            free(rt->buffers[b]);
+            give_back(rt->buffers[b]);
             rt->buffers[b] = NULL;
         } else {
             rt->live_bytes += buffer->bytes;
@@ -105,7 +122,7 @@ void fake_destroy(eo_runtime *rt)
 {
     fake_restart(rt);
     for (uint32_t b = 0; b < rt->model->buffer_count; b++)
-        free(rt->buffers[b]);
+        give_back(rt->buffers[b]);
     for (uint32_t k = 0; k < rt->model->parameter_count; k++) {
         free(rt->weights[k]);
         free(rt->gradients[k]);
@@ -170,7 +187,7 @@ static void enter(eo_runtime *rt, uint32_t order)
             rt->buffers[b] = filled(buffer->bytes);
             rt->live_bytes += buffer->bytes;
         } else if (!live && rt->buffers[b]) {
-            free(rt->buffers[b]);
+            give_back(rt->buffers[b]);
             rt->buffers[b] = NULL;
             rt->live_bytes -= buffer->bytes;
         }

@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Goal: whatever transformer the API takes computes the same function, however its work is arranged.
+ * Method: cases by seed: shapes that nobody would choose, both families and all that a config may ask for, adapters, packed
+ *         documents, types, every instruction set of this machine, on the fake runtime: each buffer is apart, full of NaN before it
+ *         is written, and has bytes behind it that are watched. Of each case: recompute changes no bit, nor do threads in bf16;
+ *         layers, pieces of the head and other threads change rounding alone, as do the kernels "reference"; bf16 is fp32 to its precision; and a decoder with its
+ *         cache has the logits of a forward run.
+ *
+ *     random_transformers                   what the short run takes
+ *     random_transformers runs FIRST COUNT  these seeds
+ *     random_transformers show SEED         prints a case, and runs it
+ */
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <evenodd/layers.h>
+
+#include "layers/element.h"
+#include "tests/tap/tap.h"
+#include "tests/unit/layers/fake_runtime.h"
+
+enum { SHORT_COUNT = 300, ROWS_MAX = 1200, TEAM = 3, TOLD_MAX = 3 };
+
+/* --- cases -------------------------------------------------------------------------------------------------------- */
+
+struct arrangement {
+    eo_recompute recompute;
+    uint32_t recompute_blocks, head_chunks, unit_blocks, threads;
+    bool half_blocks;
+};
+
+struct transformer_case {
+    uint64_t seed;
+    eo_transformer_params params; /* without an arrangement */
+    struct arrangement arrangement;
+    const char *kernels;
+    char targets[80];
+    bool masked;
+    int32_t tokens[ROWS_MAX], targets_of[ROWS_MAX], positions[ROWS_MAX];
+};
+
+struct dice {
+    uint64_t state;
+};
+
+static uint64_t draw(struct dice *dice)
+{
+    uint64_t x = dice->state += 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+static uint32_t below(struct dice *dice, uint32_t count)
+{
+    return (uint32_t)(draw(dice) % count);
+}
+
+static uint32_t between(struct dice *dice, uint32_t least, uint32_t most)
+{
+    return least + below(dice, most - least + 1);
+}
+
+static bool one_in(struct dice *dice, uint32_t count)
+{
+    return below(dice, count) == 0;
+}
+
+/* As often small as large. */
+static uint32_t size_up_to(struct dice *dice, uint32_t most)
+{
+    const double size = exp((double)draw(dice) * 0x1p-64 * log((double)most + 1));
+    return size < most ? (uint32_t)size : most;
+}
+
+static void choose_heads(struct transformer_case *c, struct dice *dice)
+{
+    static const uint32_t sizes[] = {2, 4, 6, 8, 10, 16, 18, 24, 32, 40, 64, 80, 96, 128, 160};
+    eo_transformer_config *config = &c->params.config;
+    config->head_count = between(dice, 1, 5);
+    config->head_size = sizes[below(dice, 3 * sizeof(sizes) / sizeof(sizes[0]) / (config->head_count > 2 ? 6 : 3))];
+    config->kv_head_count = config->head_count;
+    if (config->family == EO_FAMILY_GPT2) {
+        config->head_size = size_up_to(dice, 70); /* odd ones too */
+        config->width = config->head_count * config->head_size;
+        return;
+    }
+    config->width = 1 + size_up_to(dice, 90);
+    while (config->head_count % (config->kv_head_count = between(dice, 1, config->head_count))) {
+    }
+}
+
+static void choose_rows(struct transformer_case *c, struct dice *dice)
+{
+    c->params.batch = between(dice, 1, 4);
+    c->params.seq = size_up_to(dice, one_in(dice, 4) ? ROWS_MAX / c->params.batch : 40);
+    c->params.config.context = c->params.seq + below(dice, 3);
+}
+
+static void choose_adapters(struct transformer_case *c, struct dice *dice)
+{
+    static const char *const names[2][7] = {{"c_attn", "attn.c_proj", "c_fc", "mlp.c_proj", "c_proj"},
+                                            {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}};
+    const uint32_t family = c->params.config.family == EO_FAMILY_LLAMA, count = family ? 7 : 5;
+    for (uint32_t i = between(dice, 1, 3); i > 0; i--) {
+        const char *name = names[family][below(dice, count)];
+        const size_t length = strlen(c->targets);
+        snprintf(c->targets + length, sizeof(c->targets) - length, "%s%s", length ? "+" : "", name);
+    }
+    const eo_transformer_config *config = &c->params.config;
+    const bool is_narrow = config->width < 2 || config->mlp_width < 2 || config->kv_head_count * config->head_size < 2;
+    c->params.lora = (eo_lora){.rank = is_narrow ? 1 : between(dice, 1, 2), .targets = c->targets};
+}
+
+/* Documents and tokens; some targets do not count. */
+static void choose_tokens(struct transformer_case *c, struct dice *dice)
+{
+    const uint32_t vocabulary = c->params.config.vocabulary, rows = c->params.batch * c->params.seq;
+    for (uint32_t r = 0, position = 0; r < rows; r++, position++) {
+        if (r % c->params.seq == 0 || one_in(dice, 7))
+            position = 0;
+        c->positions[r] = (int32_t)position;
+        c->tokens[r] = (int32_t)below(dice, vocabulary);
+        c->targets_of[r] = c->params.summed_loss && one_in(dice, 4) ? -100 : (int32_t)below(dice, vocabulary);
+    }
+}
+
+static void case_make(struct transformer_case *c, uint64_t seed)
+{
+    struct dice own = {seed}, *dice = &own;
+    own.state = draw(dice); /* else a seed's numbers would be those of the one before, moved by one */
+    *c = (struct transformer_case){.seed = seed};
+    eo_transformer_params *p = &c->params;
+    eo_transformer_config *config = &p->config;
+    config->family = one_in(dice, 3) ? EO_FAMILY_GPT2 : EO_FAMILY_LLAMA;
+    config->layer_count = between(dice, 1, 3);
+    choose_heads(c, dice);
+    choose_rows(c, dice);
+    config->mlp_width = 1 + size_up_to(dice, 300);
+    config->vocabulary = 1 + size_up_to(dice, 300);
+    config->tied_head = one_in(dice, 2);
+    if (config->family == EO_FAMILY_LLAMA) {
+        config->qkv_bias = one_in(dice, 3);
+        config->qk_norm = one_in(dice, 3);
+        config->rope_theta = one_in(dice, 2) ? 100 : 0;
+        if (one_in(dice, 4))
+            config->rope_scaling = (eo_rope_scaling){.kind = EO_ROPE_LINEAR, .factor = 2.5F};
+        else if (one_in(dice, 4))
+            config->rope_scaling = (eo_rope_scaling){.kind = EO_ROPE_LLAMA3, .factor = 8, .low_freq_factor = 1, .high_freq_factor = 4,
+                                                     .original_context = 64};
+    }
+    p->dtype = one_in(dice, 2) ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
+    p->reduce_dtype = p->dtype == EO_DTYPE_BF16 && one_in(dice, 2) ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
+    p->fp32_norms = p->dtype == EO_DTYPE_BF16 && one_in(dice, 2);
+    p->dropout = one_in(dice, 4) ? 0.25F : 0;
+    p->packed = one_in(dice, 4);
+    p->summed_loss = p->packed || one_in(dice, 4);
+    if (one_in(dice, 3))
+        choose_adapters(c, dice);
+    choose_tokens(c, dice);
+    struct arrangement *a = &c->arrangement;
+    a->recompute = (eo_recompute)below(dice, 3);
+    a->recompute_blocks = a->recompute == EO_RECOMPUTE_BLOCKS ? between(dice, 1, config->layer_count) : 0;
+    a->head_chunks = one_in(dice, 2) ? 1 : between(dice, 1, p->batch * p->seq);
+    a->half_blocks = one_in(dice, 3);
+    a->unit_blocks = a->half_blocks ? 1 : between(dice, 1, config->layer_count);
+    a->threads = between(dice, 1, TEAM);
+    uint32_t kernels = 0; /* "reference" is what they are held against */
+    while (eo_kernels_at(kernels) && strcmp(eo_kernels_at(kernels), "reference") != 0)
+        kernels++;
+    c->kernels = eo_kernels_at(below(dice, kernels));
+}
+
+static void case_print(const struct transformer_case *c)
+{
+    const eo_transformer_params *p = &c->params;
+    const eo_transformer_config *m = &p->config;
+    const struct arrangement *a = &c->arrangement;
+    printf("# seed %llu: %s, %u layers of width %u, %u heads of %u (%u of keys), MLP %u, vocabulary %u%s%s%s, rope %i\n",
+           (unsigned long long)c->seed, m->family == EO_FAMILY_GPT2 ? "GPT-2" : "Llama", m->layer_count, m->width, m->head_count,
+           m->head_size, m->kv_head_count, m->mlp_width, m->vocabulary, m->tied_head ? ", tied" : "", m->qkv_bias ? ", biases" : "",
+           m->qk_norm ? ", norms of heads" : "", (int)m->rope_scaling.kind);
+    printf("# %u x %u tokens, %s, reduced in %s%s%s%s%s, dropout %g, adapters %s, kernels %s\n", p->batch, p->seq,
+           eo_dtype_name(p->dtype), eo_dtype_name(p->reduce_dtype), p->fp32_norms ? ", norms in fp32" : "", p->packed ? ", packed" : "",
+           p->summed_loss ? ", summed loss" : "", "", (double)p->dropout, c->targets[0] ? c->targets : "none", c->kernels);
+    printf("# arranged: recompute %i of %u, %s%u blocks a layer, head in %u pieces, %u threads\n", (int)a->recompute, a->recompute_blocks,
+           a->half_blocks ? "halves, " : "", a->unit_blocks, a->head_chunks, a->threads);
+}
+
+static char told[400], heard[300];
+
+#define TELL(...) (snprintf(told, sizeof(told), __VA_ARGS__), false)
+
+static void listen(void *user, eo_log_level level, const char *text)
+{
+    (void)user, (void)level;
+    snprintf(heard, sizeof(heard), "%s", text);
+}
+
+/* --- a run of one ------------------------------------------------------------------------------------------------- */
+
+struct subject {
+    eo_transformer *transformer;
+    eo_runtime *runtime;
+    const eo_model *model;
+    uint32_t parameter_count;
+    double loss;
+};
+
+/* In [-1, 1], from the parameter's name and the element alone: equal for every arrangement of the same model. */
+static float value_of(const char *name, uint64_t i)
+{
+    struct dice dice = {i};
+    for (; *name; name++)
+        dice.state = (dice.state ^ (uint64_t)*name) * 0x100000001b3u;
+    return (float)(draw(&dice) >> 40) * 0x1p-23F - 1;
+}
+
+/* Values that bf16 holds as they are, so that models of both types have the same. */
+static void fill_weights(struct subject *s)
+{
+    for (uint32_t k = 0; k < s->parameter_count; k++) {
+        eo_parameter_info info;
+        if (eo_model_parameter(s->model, k, &info) < 0)
+            abort();
+        const bool is_norm = info.dim_count == 1 && strstr(info.name, "weight");
+        const float size = info.dim_count == 2 ? 1 / sqrtf((float)info.dims[1]) : 0.3F;
+        for (uint64_t i = 0; i < info.element_count; i++)
+            fake_weights(s->runtime, k)[i] =
+                eo_element_from_bf16(eo_element_to_bf16((is_norm ? 1 : 0) + size * value_of(info.name, i)));
+    }
+}
+
+/* False: refused, and *why says so. */
+static bool subject_open(struct subject *s, const struct transformer_case *c, const char *kernels, eo_dtype dtype,
+                         const struct arrangement *a)
+{
+    static const eo_log log = {.write = listen, .level = EO_LOG_ERROR};
+    eo_transformer_params params = c->params;
+    params.log = &log;
+    *s = (struct subject){0};
+    if (dtype == EO_DTYPE_FP32)
+        params.dtype = params.reduce_dtype = EO_DTYPE_FP32;
+    params.recompute = a->recompute;
+    params.recompute_blocks = a->recompute_blocks;
+    params.head_chunks = a->head_chunks;
+    params.unit_blocks = a->unit_blocks;
+    params.half_blocks = a->half_blocks;
+    params.thread_count = a->threads;
+    if (eo_kernels_select(kernels) < 0 || eo_transformer_create(&s->transformer, &params) < 0)
+        return false;
+    s->model = eo_transformer_model(s->transformer);
+    s->parameter_count = eo_model_parameter_count(s->model);
+    s->runtime = fake_create(s->model, 0.5F);
+    fake_set_types(s->runtime, params.dtype, params.reduce_dtype);
+    fill_weights(s);
+    return true;
+}
+
+static bool subject_run(struct subject *s, const struct transformer_case *c, eo_team *team)
+{
+    const eo_tokens tokens = {.tokens = c->tokens, .targets = c->targets_of, .positions = c->params.packed ? c->positions : NULL,
+                              .random = {.seed = 1, .step = 7, .sample = 4}};
+    fake_clear_gradients(s->runtime);
+    return eo_transformer_micro_batch(s->transformer, s->runtime, team, &tokens, &s->loss) == EO_OK;
+}
+
+static void subject_close(struct subject *s)
+{
+    if (s->runtime)
+        fake_destroy(s->runtime);
+    eo_transformer_destroy(&s->transformer);
+}
+
+/* --- comparisons -------------------------------------------------------------------------------------------------- */
+
+/* Of each parameter's gradient the difference's length, over its own or a hundredth of the longest of all: what all but
+ * cancels, as the bias of keys does, is rounding, and so is what queries get of a single key. Tolerance 0: the same bits. */
+static bool same_gradients(const struct subject *s, const struct subject *other, const char *what, double tolerance)
+{
+    double longest = 0;
+    if (!(fabs(s->loss - other->loss) <= tolerance * fabs(s->loss)))
+        return TELL("%s: loss %.9g, and %.9g", what, s->loss, other->loss);
+    for (int pass = 0; pass < 2; pass++)
+        for (uint32_t k = 0; k < s->parameter_count; k++) {
+            eo_parameter_info info;
+            uint32_t same;
+            if (eo_model_parameter(s->model, k, &info) < 0 || eo_model_find_parameter(other->model, info.name, &same) < 0)
+                return TELL("%s: no %s", what, info.name);
+            const float *g = fake_gradients(s->runtime, k), *h = fake_gradients(other->runtime, same);
+            double apart = 0, length = 0;
+            for (uint64_t i = 0; i < info.element_count; i++) {
+                apart += ((double)g[i] - h[i]) * ((double)g[i] - h[i]);
+                length += (double)g[i] * g[i];
+            }
+            const double least = 1e-2 * longest + 0.01, size = sqrt(length) > least ? sqrt(length) : least;
+            if (pass == 0 && (!(length >= 0) || sqrt(length) > longest))
+                longest = sqrt(length);
+            if (pass == 1 && !(sqrt(apart) <= tolerance * size))
+                return TELL("%s: the gradient of %s is %.3g away, of %.3g", what, info.name, sqrt(apart), size);
+        }
+    return true;
+}
+
+/* Of the first sequence, in pieces of several lengths; a GPU's kernels have none. */
+static bool decoder_agrees(const struct transformer_case *c, const struct subject *s, eo_team *const *teams)
+{
+    static const uint32_t pieces[] = {1, 3, 1, 2, 70};
+    const uint32_t vocabulary = c->params.config.vocabulary, seq = c->params.seq, count = seq < 90 ? seq : 90;
+    float *expected = calloc(vocabulary, sizeof(float)), *got = calloc(vocabulary, sizeof(float));
+    eo_decoder *decoder = NULL;
+    bool good = eo_decoder_create(&decoder, s->transformer, s->runtime, TEAM) == EO_OK || TELL("no decoder");
+    for (uint32_t done = 0, p = 0; good && done < count; p++) {
+        const uint32_t piece = pieces[p % 5] < count - done ? pieces[p % 5] : count - done;
+        double largest = 0;
+        good = eo_decoder_run(decoder, teams[TEAM - 1], c->tokens + done, piece, got) == EO_OK || TELL("the decoder ends");
+        done += piece;
+        good = good && (eo_transformer_logits(s->transformer, s->runtime, teams[c->arrangement.threads - 1], c->tokens, done - 1, expected) == EO_OK ||
+                        TELL("no logits"));
+        for (uint32_t v = 0; good && v < vocabulary; v++)
+            largest = fmax(largest, fabs((double)expected[v]));
+        for (uint32_t v = 0; good && v < vocabulary; v++)
+            good = fabs((double)got[v] - expected[v]) <= (c->params.dtype == EO_DTYPE_BF16 ? 0x1p-4 : 1e-4) * (largest + 0.01) ||
+                   TELL("token %u, logit %u: %g by the decoder, not %g", done - 1, v, (double)got[v], (double)expected[v]);
+    }
+    eo_decoder_destroy(&decoder);
+    free(expected);
+    free(got);
+    return good;
+}
+
+static bool compare_with(const struct transformer_case *c, const struct subject *s, const char *kernels, eo_dtype dtype,
+                         const struct arrangement *a, eo_team *team, const char *what, double tolerance)
+{
+    struct subject other;
+    const bool good = (subject_open(&other, c, kernels, dtype, a) || TELL("%s: refused: %s", what, heard)) &&
+                      (subject_run(&other, c, team) || TELL("%s: the micro-batch fails: %s", what, heard)) &&
+                      same_gradients(&other, s, what, tolerance);
+    subject_close(&other);
+    return good;
+}
+
+/* Small models with large weights have the worst of bf16 (models_types.c). Of few elements rounding says nothing, but that there are
+ * numbers. */
+static bool case_holds(const struct transformer_case *c, eo_team *const *teams)
+{
+    const struct arrangement plain = {.head_chunks = 1, .unit_blocks = 1, .threads = 1};
+    struct arrangement kept = c->arrangement, alone = c->arrangement;
+    kept.recompute = EO_RECOMPUTE_NONE;
+    kept.recompute_blocks = 0;
+    alone.threads = 1;
+    eo_team *team = teams[c->arrangement.threads - 1];
+    struct subject s;
+    const eo_dtype dtype = c->params.dtype;
+    const bool in_bf16 = dtype == EO_DTYPE_BF16;
+    const bool is_small = c->params.config.width < 8 || (c->params.config.qk_norm && c->params.config.head_size < 8);
+    const double order = is_small ? 1e3 : in_bf16 ? 0.3 : 1e-4;
+    const double kind = is_small ? 1e3 : !in_bf16 ? 1e-3 : c->params.lora.rank ? 2 : 0.6;
+    told[0] = '\0';
+    bool good = (subject_open(&s, c, c->kernels, dtype, &c->arrangement) || TELL("refused: %s", heard)) &&
+                (subject_run(&s, c, team) || TELL("the micro-batch fails: %s", heard));
+    good = good && compare_with(c, &s, c->kernels, dtype, &kept, team, "without recompute", 0) &&
+           compare_with(c, &s, c->kernels, dtype, &alone, NULL, "by one thread", in_bf16 ? 0 : 1e-5) &&
+           compare_with(c, &s, c->kernels, dtype, &plain, NULL, "in whole blocks", order) &&
+           compare_with(c, &s, "reference", EO_DTYPE_FP32, &plain, NULL, "by the reference kernels in fp32", kind);
+    good = good && eo_kernels_select(c->kernels) == EO_OK && decoder_agrees(c, &s, teams);
+    subject_close(&s);
+    return good;
+}
+
+/* --- seeds -------------------------------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t running;
+
+static void tell_of_end(int signal_number)
+{
+    char text[80];
+    const int length = snprintf(text, sizeof(text), "# seed %lld ended by signal %i\n", (long long)running, signal_number);
+    (void)!write(STDOUT_FILENO, text, (size_t)length);
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+}
+
+static void run_seeds(eo_team *const *teams, uint64_t first, uint64_t count)
+{
+    static struct transformer_case c;
+    uint64_t failures = 0;
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        running = (sig_atomic_t)seed;
+        case_make(&c, seed);
+        if (case_holds(&c, teams) || ++failures > TOLD_MAX)
+            continue;
+        case_print(&c);
+        printf("# %s\n", told);
+        fflush(stdout);
+    }
+    tap(failures == 0 && count > 0, "transformers compute the same however they are arranged: seeds %llu to %llu, %llu failed",
+        (unsigned long long)first, (unsigned long long)(first + count - 1), (unsigned long long)failures);
+}
+
+int main(int argc, char **argv)
+{
+    const bool shows = argc == 3 && strcmp(argv[1], "show") == 0;
+    const uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : 0, count = argc > 3 ? strtoull(argv[3], NULL, 10) : 1;
+    static struct transformer_case c;
+    eo_team *teams[TEAM]; /* of each size */
+    if (argc != 1 && !shows && (argc != 4 || strcmp(argv[1], "runs") != 0)) {
+        fprintf(stderr, "random_transformers: give nothing, runs FIRST COUNT or show SEED\n");
+        return 2;
+    }
+    for (uint32_t t = 0; t < TEAM; t++)
+        if (eo_team_create(&teams[t], t + 1) < 0)
+            return 1;
+    signal(SIGABRT, tell_of_end);
+    signal(SIGSEGV, tell_of_end);
+    if (shows) {
+        case_make(&c, first);
+        case_print(&c);
+    }
+    run_seeds(teams, first, argc == 1 ? SHORT_COUNT : count);
+    for (uint32_t t = 0; t < TEAM; t++)
+        eo_team_destroy(&teams[t]);
+    return tap_end();
+}
