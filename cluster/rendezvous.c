@@ -23,7 +23,9 @@ enum {
     BEATS_IN_SILENCE = 8,
     EXCHANGE_GRACE_MS = 5000, /* in which the ranks that know who has not come say so */
     LOOK_MS = 50,             /* time is counted from look to look */
+    NAME_RETRY_NS = 250000000,
 };
+#define LOOKUP_NS_MAX UINT64_C(15000000000) /* that a name server which does not answer takes */
 _Static_assert((int)EO_EXCHANGE_MAX == (int)EO_GATHER_BYTES_MAX && (int)EO_TOKEN_BYTES == 32, "public sizes are the node's");
 
 /* ---- create ---- */
@@ -69,11 +71,67 @@ static bool is_taken_by_other(const struct eo_rendezvous *rv)
     return is_other;
 }
 
+/* Rank 0's host may start later than this one, or its name may come later than its processes. */
+static eo_status await_addresses(struct eo_rendezvous *rv)
+{
+    const eo_rendezvous_params *p = &rv->params;
+    const char *why = NULL;
+    for (bool is_told = false;; is_told = true) {
+        const eo_status status = eo_address_resolve(&rv->root_addresses, rv->address, rv->port, &why, &rv->log);
+        if (status != EO_IN_PROGRESS)
+            return status;
+        if (eo_stopwatch_look(&rv->clock, LOOKUP_NS_MAX) >= p->timeout_ms * UINT64_C(1000000)) {
+            eo_log_write(&rv->log, EO_LOG_ERROR,
+                         "rendezvous: rank %u asked for host '%s' during %.1f s: %s; give a name or address "
+                         "of rank 0's host within reach of all ranks, or wait longer for its name",
+                         p->rank, rv->address, p->timeout_ms / 1000.0, why);
+            return EO_ERR_IO;
+        }
+        if (!is_told)
+            eo_log_write(&rv->log, EO_LOG_WARN, "rendezvous: host '%s' is not known yet (%s); rank %u asks again for %.1f s",
+                         rv->address, why, p->rank, p->timeout_ms / 1000.0);
+        (void)nanosleep(&(const struct timespec){0, NAME_RETRY_NS}, NULL);
+    }
+}
+
+/* At all addresses of its name: which of them the others try is not known. */
+static eo_status listen_as_root(struct eo_rendezvous *rv)
+{
+    const struct eo_addresses *addresses = &rv->root_addresses;
+    char name[120] = "";
+    uint32_t listening = 0;
+    int error = 0;
+    bool is_within_reach = false;
+    for (uint32_t i = 0; i < addresses->count; i++)
+        is_within_reach = is_within_reach || !eo_address_is_loopback(&addresses->all[i]);
+    eo_address_text(&addresses->all[0], name, sizeof(name));
+    /* Debian's /etc/hosts: the others would be turned away elsewhere, and only the deadline would end it. */
+    EO_REQUIRE(&rv->log,
+               is_within_reach || isdigit((unsigned char)rv->address[0]) || strchr(rv->address, ':') ||
+                   strcmp(rv->address, "localhost") == 0,
+               "rendezvous: on its own host '%s' is %s, out of reach for other hosts (see /etc/hosts there); give an "
+               "address of a network",
+               rv->address, name);
+    for (uint32_t i = 0; i < addresses->count && error != EADDRINUSE; i++) {
+        rv->root_listeners[i] = eo_socket_listen(&rv->root_addresses.all[i]);
+        listening += rv->root_listeners[i] >= 0;
+        if (rv->root_listeners[i] >= 0 || (error && errno != EADDRINUSE))
+            continue;
+        error = errno;
+        eo_address_text(&addresses->all[i], name, sizeof(name));
+    }
+    if (listening > 0 && error != EADDRINUSE) /* there others would find another job */
+        return EO_OK;
+    eo_log_write(&rv->log, EO_LOG_ERROR, "rendezvous: rank 0 cannot listen at %s: %s; %s", name, strerror(error),
+                 error == EADDRINUSE      ? "another job uses it; give another port"
+                 : error == EADDRNOTAVAIL ? "this host has no such address; run rank 0 on the host of this address"
+                                          : "give another address or port");
+    return EO_ERR_IO;
+}
+
 static eo_status open_sockets(struct eo_rendezvous *rv)
 {
     const eo_rendezvous_params *p = &rv->params;
-    char name[120];
-    rv->root_listener = rv->local_listener = rv->child_listener = -1;
     rv->has_network = p->local_count < p->rank_count;
     rv->local_address = eo_address_within_host(&rv->secret, rv->host, rv->address, rv->port);
     EO_REQUIRE(&rv->log, !rv->has_network || p->token || p->insecure,
@@ -82,25 +140,10 @@ static eo_status open_sockets(struct eo_rendezvous *rv)
     if (rv->has_network && !p->token && p->rank == 0)
         eo_log_write(&rv->log, EO_LOG_WARN, "rendezvous at %s is insecure: without a token, anyone with access to it can join "
                      "this job, and read and change its messages", rv->address);
-    if (rv->has_network && p->local_rank == 0) {
-        EO_TRY(eo_address_resolve(&rv->root_address, rv->address, rv->port, &rv->log));
-        eo_address_text(&rv->root_address, name, sizeof(name));
-    }
-    if (rv->has_network && p->rank == 0) {
-        /* Debian's /etc/hosts: the others would be turned away elsewhere, and only the deadline would end it. */
-        EO_REQUIRE(&rv->log, !eo_address_is_loopback(&rv->root_address) || isdigit((unsigned char)rv->address[0]) ||
-                   strchr(rv->address, ':') || strcmp(rv->address, "localhost") == 0,
-                   "rendezvous: on its own host '%s' is %s, out of reach for other hosts (see /etc/hosts there); give an "
-                   "address of a network", rv->address, name);
-        rv->root_listener = eo_socket_listen(&rv->root_address);
-        if (rv->root_listener < 0) {
-            eo_log_write(&rv->log, EO_LOG_ERROR, "rendezvous: rank 0 cannot listen at %s: %s; %s", name, strerror(errno),
-                         errno == EADDRINUSE      ? "another job uses it; give another port"
-                         : errno == EADDRNOTAVAIL ? "this host has no such address; run rank 0 on the host of this address"
-                                                  : "give another address or port");
-            return EO_ERR_IO;
-        }
-    }
+    if (rv->has_network && p->local_rank == 0)
+        EO_TRY(await_addresses(rv));
+    if (rv->has_network && p->rank == 0)
+        EO_TRY(listen_as_root(rv));
     if (p->local_count > 1 && p->local_rank == 0) {
         rv->local_listener = eo_socket_listen(&rv->local_address);
         if (rv->local_listener < 0) {
@@ -185,7 +228,10 @@ eo_status eo_rendezvous_create(eo_rendezvous **out, const eo_rendezvous_params *
         return EO_ERR_NO_MEMORY;
     rv->params = *params;
     rv->log = params->log ? *params->log : (eo_log){0};
-    rv->wake = rv->root_listener = rv->local_listener = rv->child_listener = -1;
+    rv->wake = rv->local_listener = rv->child_listener = -1;
+    for (int i = 0; i < EO_ADDRESSES_MAX; i++)
+        rv->root_listeners[i] = -1;
+    rv->clock = eo_stopwatch_start();
     pthread_condattr_t clock;
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
@@ -349,7 +395,8 @@ void eo_rendezvous_destroy(eo_rendezvous **rendezvous)
     }
     eo_teller_free(rv->teller);
     close_if_open(rv->wake);
-    close_if_open(rv->root_listener);
+    for (int i = 0; i < EO_ADDRESSES_MAX; i++)
+        close_if_open(rv->root_listeners[i]);
     close_if_open(rv->local_listener);
     close_if_open(rv->child_listener);
     pthread_mutex_destroy(&rv->mutex);

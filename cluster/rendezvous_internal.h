@@ -42,8 +42,10 @@ struct eo_rendezvous {
 
     /* ---- the thread's own */
     struct eo_node node;
-    struct eo_address root_address, local_address, parent_address;
-    int root_listener, local_listener, child_listener;
+    struct eo_addresses root_addresses;
+    uint32_t root_at; /* of these, where the next try goes */
+    struct eo_address local_address, parent_address;
+    int root_listeners[EO_ADDRESSES_MAX], local_listener, child_listener;
     bool has_network; /* ranks on other hosts */
     struct eo_link *links;
     int dial_kind;        /* of the link upwards; -1: none is to be dialled */
@@ -53,12 +55,12 @@ struct eo_rendezvous {
     uint64_t accept_at_ns; /* not before: there were no files for another connection */
     int accept_error;
     struct eo_teller_limit refusals;
-    struct eo_stopwatch clock; /* all times below are the thread's own: a job that was stopped whole waited for nobody */
+    struct eo_stopwatch clock; /* since create; times below are of it: a job that was stopped whole waited for nobody */
     uint64_t join_end_ns, partial_ns, tick_ns, end_ns;
     uint64_t gather_number, gather_ns; /* the exchange in progress, and when its first part came */
     bool told_partial;
     struct pollfd *polls;
-    uint32_t poll_capacity;
+    uint32_t poll_capacity, first_link;
 };
 
 void *eo_rendezvous_main(void *rendezvous);

@@ -16,6 +16,7 @@
 #include "base/machine.h"
 
 enum { STRANGERS_MAX = 256, HANDSHAKE_MS = 3000, RETRY_MS = 20, LINGER_MS = 1000, FLUSH_MS = 200, GRACE_MS = 2000 };
+enum { LISTENERS = 2 + EO_ADDRESSES_MAX };
 
 static uint64_t ms_ns(uint64_t ms)
 {
@@ -199,10 +200,18 @@ static void refuse_stranger(struct eo_rendezvous *rv, struct eo_link *link)
     link->ended = true;
 }
 
+/* The next try is at the next address of rank 0's host: not each may be within reach. */
+static void dial_later(struct eo_rendezvous *rv)
+{
+    rv->dial_at_ns = own_ns(rv) + ms_ns(RETRY_MS);
+    if (rv->dial_kind == DIAL_ROOT)
+        rv->root_at = (rv->root_at + 1) % rv->root_addresses.count;
+}
+
 static const struct eo_address *dialled_address(const struct eo_rendezvous *rv)
 {
     return rv->dial_kind == DIAL_LEADER ? &rv->local_address
-           : rv->dial_kind == DIAL_ROOT ? &rv->root_address
+           : rv->dial_kind == DIAL_ROOT ? &rv->root_addresses.all[rv->root_at]
                                         : &rv->parent_address;
 }
 
@@ -227,7 +236,7 @@ static void dial(struct eo_rendezvous *rv)
         return;
     }
     snprintf(rv->dial_why, sizeof(rv->dial_why), "%s: %s", name, strerror(errno));
-    rv->dial_at_ns = own_ns(rv) + ms_ns(RETRY_MS);
+    dial_later(rv);
 }
 
 /* Only a leader whom others than the root may belong to has to listen. */
@@ -337,7 +346,7 @@ static void bury(struct eo_rendezvous *rv)
             eo_node_down(&rv->node, &link->node, link->end, link->why);
         else if (link->kind != EO_LINK_NEW && rv->dial_kind >= 0) {
             snprintf(rv->dial_why, sizeof(rv->dial_why), "%.70s: %.80s", link->name, link->why);
-            rv->dial_at_ns = own_ns(rv) + ms_ns(RETRY_MS);
+            dial_later(rv);
         }
         eo_link_free(link);
         place = &rv->links; /* the list may have changed */
@@ -450,10 +459,12 @@ static void look_at_wishes(struct eo_rendezvous *rv)
         link->state = EO_LINK_ENDING;
 }
 
+/* The eventfd, open listeners, the links. No more: the limit on open files is poll's limit too. */
 static uint32_t fill_polls(struct eo_rendezvous *rv)
 {
-    const int listeners[] = {rv->root_listener, rv->local_listener, rv->child_listener};
-    uint32_t count = 4;
+    int listeners[LISTENERS] = {rv->local_listener, rv->child_listener};
+    uint32_t count = 1 + LISTENERS;
+    memcpy(listeners + 2, rv->root_listeners, sizeof(rv->root_listeners));
     for (const struct eo_link *link = rv->links; link; link = link->next)
         count++;
     if (count > rv->poll_capacity) {
@@ -465,9 +476,11 @@ static uint32_t fill_polls(struct eo_rendezvous *rv)
     }
     rv->polls[0] = (struct pollfd){.fd = rv->wake, .events = POLLIN};
     const bool accepts = own_ns(rv) >= rv->accept_at_ns;
-    for (int i = 0; i < 3; i++)
-        rv->polls[i + 1] = (struct pollfd){.fd = accepts ? listeners[i] : -1, .events = POLLIN}; /* -1: passed over */
-    count = 4;
+    count = 1;
+    for (int i = 0; i < LISTENERS && accepts; i++)
+        if (listeners[i] >= 0)
+            rv->polls[count++] = (struct pollfd){.fd = listeners[i], .events = POLLIN};
+    rv->first_link = count;
     for (const struct eo_link *link = rv->links; link; link = link->next)
         rv->polls[count++] = (struct pollfd){
             .fd = link->fd,
@@ -479,11 +492,11 @@ static uint32_t fill_polls(struct eo_rendezvous *rv)
 
 static void serve_all(struct eo_rendezvous *rv, uint32_t count)
 {
-    uint32_t i = 4;
+    uint32_t i = rv->first_link;
     for (struct eo_link *link = rv->links; link && i < count; link = link->next, i++)
         if (rv->polls[i].revents)
             serve(rv, link, rv->polls[i].revents);
-    for (i = 1; i < 4; i++) /* after the links: new ones come in front of the list */
+    for (i = 1; i < rv->first_link; i++) /* after the links: new ones come in front of the list */
         if (rv->polls[i].revents)
             accept_all(rv, rv->polls[i].fd);
 }
@@ -492,10 +505,11 @@ static void serve_all(struct eo_rendezvous *rv, uint32_t count)
 static void close_listeners(struct eo_rendezvous *rv)
 {
     uint32_t children = 0;
-    if (rv->root_listener >= 0 && rv->node.placed) {
-        close(rv->root_listener);
-        rv->root_listener = -1;
-    }
+    for (int i = 0; i < EO_ADDRESSES_MAX && rv->node.placed; i++)
+        if (rv->root_listeners[i] >= 0) {
+            close(rv->root_listeners[i]);
+            rv->root_listeners[i] = -1;
+        }
     if (rv->child_listener < 0 || !rv->node.placed)
         return;
     for (const struct eo_link *link = rv->links; link; link = link->next)
@@ -551,9 +565,9 @@ void *eo_rendezvous_main(void *rendezvous)
     };
     snprintf(params.self.host, sizeof(params.self.host), "%s", rv->host);
     rv->dial_kind = p->local_rank != 0 ? DIAL_LEADER : p->rank != 0 ? DIAL_ROOT : -1;
-    rv->clock = eo_stopwatch_start();
-    rv->partial_ns = rv->tick_ns + ms_ns(p->timeout_ms) / 2;
-    rv->join_end_ns = rv->tick_ns + ms_ns(p->timeout_ms) + (p->rank == 0 ? 0 : ms_ns(GRACE_MS));
+    rv->tick_ns = own_ns(rv);
+    rv->partial_ns = ms_ns(p->timeout_ms) / 2;
+    rv->join_end_ns = ms_ns(p->timeout_ms) + (p->rank == 0 ? 0 : ms_ns(GRACE_MS));
     if (eo_node_init(&rv->node, &params, &node_ops, rv) < 0) {
         on_failed(rv, &(struct eo_failure){.status = EO_ERR_NO_MEMORY, .rank = p->rank, .text = "no memory"});
         return NULL;

@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 #include <arpa/inet.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -42,21 +43,68 @@ bool eo_address_is_loopback(const struct eo_address *address)
     return address->storage.ss_family == AF_UNIX || IN6_IS_ADDR_LOOPBACK(&in6_of(address)->sin6_addr);
 }
 
-eo_status eo_address_resolve(struct eo_address *out, const char *name, const char *port, const eo_log *log)
+/* A host that is starting has no name yet, or its name server does not answer. */
+static bool may_be_known_later(int error)
+{
+    switch (error) {
+    case EAI_NONAME:
+    case EAI_AGAIN:
+    case EAI_FAIL:
+#ifdef EAI_NODATA
+    case EAI_NODATA:
+#endif
+#ifdef EAI_ADDRFAMILY
+    case EAI_ADDRFAMILY:
+#endif
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool is_port(const char *text)
+{
+    const size_t length = strlen(text);
+    return length > 0 && length <= 5 && strspn(text, "0123456789") == length && atoi(text) <= UINT16_MAX;
+}
+
+static bool has_address(const struct eo_addresses *addresses, const struct addrinfo *wanted)
+{
+    for (uint32_t i = 0; i < addresses->count; i++)
+        if (addresses->all[i].bytes == wanted->ai_addrlen &&
+            memcmp(&addresses->all[i].storage, wanted->ai_addr, wanted->ai_addrlen) == 0)
+            return true;
+    return false;
+}
+
+eo_status eo_address_resolve(struct eo_addresses *out, const char *name, const char *port, const char **why, const eo_log *log)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     struct addrinfo *found = NULL;
+    out->count = 0;
+    EO_REQUIRE(log, is_port(port), "rendezvous: port '%s' of host '%s' is not a number up to 65535", port, name);
     const int error = getaddrinfo(name, port, &hints, &found);
-    if (error != 0 || !found) {
-        eo_log_write(log, EO_LOG_ERROR, "rendezvous: host '%s', port '%s': %s; give a name or address of rank 0's host within "
-                     "reach of all ranks, and a port as a number", name, port, gai_strerror(error));
-        return error == EAI_MEMORY ? EO_ERR_NO_MEMORY : error == EAI_SERVICE ? EO_ERR_INVALID : EO_ERR_IO;
+    if (may_be_known_later(error)) {
+        *why = gai_strerror(error);
+        return EO_IN_PROGRESS;
     }
-    *out = (struct eo_address){.bytes = found->ai_addrlen};
-    memcpy(&out->storage, found->ai_addr, found->ai_addrlen);
+    if (error != 0) {
+        eo_log_write(log, EO_LOG_ERROR, "rendezvous: host '%s', port '%s': %s", name, port,
+                     error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error));
+        return error == EAI_MEMORY ? EO_ERR_NO_MEMORY : EO_ERR_IO;
+    }
+    for (const struct addrinfo *next = found; next && out->count < EO_ADDRESSES_MAX; next = next->ai_next)
+        if (!has_address(out, next)) { /* /etc/hosts may name one twice */
+            struct eo_address *address = &out->all[out->count++];
+            *address = (struct eo_address){.bytes = next->ai_addrlen};
+            memcpy(&address->storage, next->ai_addr, next->ai_addrlen);
+        }
     freeaddrinfo(found);
-    EO_REQUIRE(log, !is_wildcard(out), "rendezvous: '%s' means all addresses of a host; give the one address for the other "
-               "ranks to reach (rank 0 listens there only)", name);
+    for (uint32_t i = 0; i < out->count; i++)
+        EO_REQUIRE(log, !is_wildcard(&out->all[i]),
+                   "rendezvous: '%s' means all addresses of a host; give the one address for "
+                   "the other ranks to reach (rank 0 listens there only)",
+                   name);
     return EO_OK;
 }
 

@@ -20,8 +20,16 @@ struct eo_address {
     socklen_t bytes;
 };
 
-/* The first address that the name has. Refuses wildcards. EO_ERR_INVALID, EO_ERR_IO; logged. */
-EO_NODISCARD eo_status eo_address_resolve(struct eo_address *out, const char *name, const char *port, const eo_log *log);
+/* All addresses that the name has, as IPv4 and IPv6. */
+enum { EO_ADDRESSES_MAX = 8 };
+struct eo_addresses {
+    struct eo_address all[EO_ADDRESSES_MAX];
+    uint32_t count;
+};
+
+/* EO_IN_PROGRESS: the name is not known, or not yet; *why says so. Refuses wildcards. EO_ERR_INVALID, EO_ERR_IO; logged. */
+EO_NODISCARD eo_status eo_address_resolve(struct eo_addresses *out, const char *name, const char *port, const char **why,
+                                          const eo_log *log);
 bool eo_address_is_loopback(const struct eo_address *address);
 void eo_address_text(const struct eo_address *address, char *text, size_t bytes);
 struct eo_endpoint eo_address_endpoint(const struct eo_address *address);

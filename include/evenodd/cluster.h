@@ -89,7 +89,7 @@ extern "C" {
  * EO_ERR_INVALID   arguments; this rank was refused, or does not hold the token (logged: why)
  * EO_ERR_TIMEOUT   not all came: the log names who is missing
  * EO_ERR_COMM      one was lost while the others came
- * EO_ERR_IO        the address cannot be listened to, or a name not be resolved
+ * EO_ERR_IO        the address cannot be listened to, or a name was not known within timeout_ms
  * EO_ERR_NO_MEMORY
  */
 #define eo_rendezvous_create EO_OF_API(eo_rendezvous_create)
