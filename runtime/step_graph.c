@@ -115,6 +115,8 @@ eo_status eo_graph_end(struct eo_runtime *rt)
     rt->graph.recording = false;
     rt->steps.restart = true; /* events of the recording are none that later steps can wait for */
     if (rt->world->ops->capture_end(rt->comms.world, &graph) < 0) {
+        if (graph) /* made, of a group that has failed meanwhile */
+            rt->world->ops->graph_destroy(rt->comms.world, &graph);
         rt->cursor.phase = PHASE_IDLE;
         rt->graph.ran_last = false;
         return eo_runtime_fail(rt, EO_ERR_UNSUPPORTED,
@@ -158,9 +160,12 @@ eo_status eo_step_replay_sized(eo_runtime *rt, const eo_step_params *params, eo_
 
 void eo_graph_fini(struct eo_runtime *rt)
 {
+    void *begun = NULL; /* beside one that was recorded before */
     if (rt->graph.recording)
-        (void)rt->world->ops->capture_end(rt->comms.world, &rt->graph.recorded);
+        (void)rt->world->ops->capture_end(rt->comms.world, &begun);
     rt->graph.recording = false;
+    if (begun)
+        rt->world->ops->graph_destroy(rt->comms.world, &begun);
     if (rt->graph.recorded)
         rt->world->ops->graph_destroy(rt->comms.world, &rt->graph.recorded);
     rt->graph.recorded = NULL;

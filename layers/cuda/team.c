@@ -27,12 +27,7 @@ static eo_status find_device(struct eo_cuda_team *team, const eo_team_params *pa
         eo_layers_log(&team->log, EO_LOG_ERROR, "cuda: no team on a GPU: %s; or use device \"cpu\"", advice);
         return EO_ERR_UNSUPPORTED;
     }
-    if (params->device_index >= (uint32_t)count) {
-        eo_layers_log(&team->log, EO_LOG_ERROR, "cuda: no device %u; this process sees %d", params->device_index,
-                      count);
-        return EO_ERR_INVALID;
-    }
-    team->device = (int)params->device_index;
+    team->device = (int)(params->device_index % (uint32_t)count); /* as worlds count */
     struct cudaDeviceProp properties;
     CUDA_TRY(team, cudaGetDeviceProperties(&properties, team->device), "cudaGetDeviceProperties");
     memcpy(team->device_name, properties.name, sizeof(team->device_name) - 1);
