@@ -49,11 +49,14 @@ void eo_update_fini(struct eo_runtime *rt)
 
 static void fill_in_defaults(eo_step_params *p, const struct plan_optimizer *optimizer)
 {
+    p->loss_scale = p->loss_scale != 0 ? p->loss_scale : 1;
+    p->ema_decay = p->ema_decay != 0 ? p->ema_decay : 0.999f;
+    p->momentum = p->momentum != 0 ? p->momentum : 0.95f;
+    if (p->exact)
+        return;
     p->beta1 = p->beta1 != 0 ? p->beta1 : optimizer->beta1;
     p->beta2 = p->beta2 != 0 ? p->beta2 : optimizer->beta2;
     p->eps = p->eps != 0 ? p->eps : 1e-8f;
-    p->ema_decay = p->ema_decay != 0 ? p->ema_decay : 0.999f;
-    p->momentum = p->momentum != 0 ? p->momentum : 0.95f;
 }
 
 /* That of the first group that says one: check_clips has refused others. */
@@ -166,9 +169,7 @@ eo_status eo_update_take_params(struct eo_runtime *rt, const eo_step_params *par
                                (int)params->on_not_finite);
     EO_TRY(check_groups(rt, params, call));
     rt->steps.params = *params;
-    rt->steps.params.loss_scale = params->loss_scale != 0 ? params->loss_scale : 1;
-    if (!params->exact)
-        fill_in_defaults(&rt->steps.params, eo_plan_optimizer(rt->plan->params.optimizer));
+    fill_in_defaults(&rt->steps.params, eo_plan_optimizer(rt->plan->params.optimizer));
     for (uint32_t g = 0; g < rt->plan->trainer_group_count; g++)
         rt->steps.groups[g] = complete_group(&rt->steps.params, g < params->group_count ? &params->groups[g] : NULL);
     rt->steps.clips_apart = false;

@@ -266,7 +266,9 @@ int main(void)
     const eo_step_params clipped_step = {.learning_rate = 0.02f, .weight_decay = 0.01f, .clip = 4, .groups = clip_groups,
                                          .group_count = GROUPS};
     const eo_step_params lion_step = {.learning_rate = 0.01f, .weight_decay = 0.1f};
-    const eo_step_params muon_step = {.learning_rate = 0.01f, .beta2 = 0.95f, .weight_decay = 0.1f};
+    /* `exact` is about four of the numbers: the momentum is the default. */
+    const eo_step_params muon_step = {
+        .learning_rate = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .exact = true};
     struct sgd sgd = {.learning_rate = 0.02f, .momentum = 0.9f, .weight_decay = 0.01f};
     struct sgd nesterov = {.learning_rate = 0.02f, .momentum = 0.9f, .nesterov = true};
     struct lion lion = {.learning_rate = 0.01f, .beta1 = 0.9f, .beta2 = 0.99f, .weight_decay = 0.1f};

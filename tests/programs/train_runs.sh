@@ -146,6 +146,15 @@ result $? 'state in 8 bits: the loss after 60 steps is within 1 % of fp32 state'
     "$train" $quick --steps 3 --optimizer sgd --log plain.jsonl >out 2>err &&
     ! "$python" "$check" same-weights plain.jsonl given.jsonl >>out 2>>err
 result $? '--momentum is of SGD'
+for momentum in '' '--momentum 0.95' '--momentum 0.5' '--beta1 0.5'; do
+    "$train" $quick --steps 3 --optimizer muon $momentum >out 2>err && grep -o 'weights_hash [0-9a-f]*' out >>hashes
+done
+[ "$(sort hashes | uniq | wc -l)" = 3 ] && [ "$(sed -n 1p hashes)" = "$(sed -n 2p hashes)" ]
+result $? "--momentum is of Muon's matrices, 0.95 unless given; --beta1 of the rest"
+! "$train" $quick --momentum 0.9 >out 2>err && grep -q "SGD's and Muon's; with --optimizer adamw give --beta1" err &&
+    ! "$train" $quick --optimizer sgd --beta1 0.9 >out 2>err && grep -q 'give --momentum' err &&
+    ! "$train" $quick --optimizer muon --momentum 0 >out 2>err && grep -q 'give one above 0' err
+result $? 'refused: a momentum of none, and of others'
 ! "$train" $quick --optimizer lion --eps 1e-8 >out 2>err && grep -q "AdamW's; with --optimizer lion leave it out" err &&
     ! "$train" $quick --optimizer nadam >out 2>err && grep -q 'adamw, adamw8bit, sgd, lion or muon' err
 result $? 'an unknown optimizer, and a number that it has not, are refused'

@@ -68,7 +68,7 @@ static void check_report(struct case_rank *self, uint32_t step, const eo_step_re
 
 _Atomic uint32_t *case_replays;
 
-/* Betas of 0 are exact; AdamW of the default betas' kind takes the smallest instead. */
+/* Betas of 0 are exact; AdamW of the default betas' kind takes the smallest instead, and so does Muon's momentum. */
 static eo_step_params step_params_of_case(const struct case_rank *self, uint32_t step, eo_parameter_group *groups)
 {
     const struct random_case *c = self->world->c;
@@ -81,8 +81,15 @@ static eo_step_params step_params_of_case(const struct case_rank *self, uint32_t
     for (uint32_t i = 0; i < CASE_CLIPS_MAX; i++)
         clips = clips || c->clips[i] > 0;
     const float beta = clips ? 0 : 1.2e-38f;
-    return (eo_step_params){.learning_rate = 2, .beta1 = beta, .beta2 = beta, .exact = clips, .clip = c->clips[0],
-                            .on_not_finite = c->skips ? EO_SKIP : EO_STOP, .groups = groups, .group_count = count,
+    return (eo_step_params){.learning_rate = 2,
+                            .beta1 = beta,
+                            .beta2 = beta,
+                            .exact = clips,
+                            .momentum = 1.2e-38f,
+                            .clip = c->clips[0],
+                            .on_not_finite = c->skips ? EO_SKIP : EO_STOP,
+                            .groups = groups,
+                            .group_count = count,
                             .values = {integer_value(step, self->rank)}};
 }
 

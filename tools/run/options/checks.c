@@ -125,8 +125,18 @@ static void complete_optimizer(const struct argp_state *state, struct tool_optio
     const bool has_eps = o->plan.optimizer != EO_OPTIMIZER_SGD && o->plan.optimizer != EO_OPTIMIZER_LION;
     if (!has_eps && tool_option_is_given(o, OPTION_EPS))
         argp_error(state, "--eps is AdamW's; with --optimizer %s leave it out", eo_optimizer_name(o->plan.optimizer));
-    if (o->plan.optimizer == EO_OPTIMIZER_SGD && tool_option_is_given(o, OPTION_BETA2))
-        argp_error(state, "--beta2: SGD has none; with --optimizer sgd leave it out");
+    const bool is_sgd = o->plan.optimizer == EO_OPTIMIZER_SGD, is_muon = o->plan.optimizer == EO_OPTIMIZER_MUON;
+    if (is_sgd && (tool_option_is_given(o, OPTION_BETA1) || tool_option_is_given(o, OPTION_BETA2)))
+        argp_error(state, "--beta1 and --beta2: SGD has none; with --optimizer sgd give --momentum");
+    if (!is_sgd && !is_muon && tool_option_is_given(o, OPTION_MOMENTUM))
+        argp_error(state, "--momentum is SGD's and Muon's; with --optimizer %s give --beta1",
+                   eo_optimizer_name(o->plan.optimizer));
+    if (!tool_option_is_given(o, OPTION_MOMENTUM))
+        o->momentum = is_muon ? 0.95 : 0.9;
+    if (is_muon && o->momentum <= 0)
+        argp_error(state, "--momentum 0: Muon's directions are those of its momentum; give one above 0");
+    if (is_sgd)
+        o->beta1 = o->momentum;
     if (!tool_option_is_given(o, OPTION_LR))
         o->learning_rate = usual[o->plan.optimizer].learning_rate;
     if (!tool_option_is_given(o, OPTION_BETA2))

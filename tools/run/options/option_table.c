@@ -19,12 +19,16 @@ const struct argp_option tool_option_table[] = {
     {"text", OPTION_TEXT, "PATH...", 0,
      "train on the bytes of files or folders; the last tenth is held back [documents of this project, 190 KB]", 1},
     {"tokens", OPTION_TOKENS, "FILE.bin...", 0, "train on token files of llm.c, one after the other, in the given order", 1},
-    {"shuffle", OPTION_SHUFFLE, NULL, 0, "take the sequences of --tokens in an order drawn from --seed, another in each pass", 1},
+    {"shuffle", OPTION_SHUFFLE, NULL, 0, "take the sequences of --tokens in an order drawn from --seed, another in each pass",
+     1},
     {"pack", OPTION_PACK, "documents|none", 0,
-     "fill each sequence with whole documents of --tokens, as far as they fit; none sees another. In an order drawn from --seed "
-     "[none]", 1},
+     "fill each sequence with whole documents of --tokens, as far as they fit; none sees another. In an order drawn from "
+     "--seed "
+     "[none]",
+     1},
     {"tokenizer", OPTION_TOKENIZER, "PATH", 0,
-     "tokenizer.json, or a folder with one, of the --tokens: samples are text then [that in the folder of --init or --model]", 1},
+     "tokenizer.json, or a folder with one, of the --tokens: samples are text then [that in the folder of --init or --model]",
+     1},
     {"init", OPTION_INIT, "PATH", 0,
      "start from a Hugging Face folder (config.json, safetensors), or a GPT-2 checkpoint of llm.c (FILE.bin)", 1},
     {.doc = "Ranks and memory:", .group = 2},
@@ -72,16 +76,19 @@ const struct argp_option tool_option_table[] = {
     {"fabric", OPTION_FABRIC, "GBPS,US", 0, "simulated link: gigabytes a second, microseconds of latency", 2},
     {"recompute", OPTION_RECOMPUTE, "WHAT", 0,
      "recompute in backward: none, cheap (no matrix product), all, or the first N blocks [none]", 2},
-    {"head-chunks", OPTION_HEAD_CHUNKS, "N", 0, "pieces of the head [enough for logits below 32 MiB, in bf16 64, on a GPU 512]", 2},
+    {"head-chunks", OPTION_HEAD_CHUNKS, "N", 0, "pieces of the head [enough for logits below 32 MiB, in bf16 64, on a GPU 512]",
+     2},
     {"granularity", OPTION_GRANULARITY, "UNIT", 0,
-     "unit of sharding: block, half (attention and MLP apart), blocks:N, or size:BYTES (blocks until their weights take so much) "
+     "unit of sharding: block, half (attention and MLP apart), blocks:N, or size:BYTES (blocks until their weights take so "
+     "much) "
      "[block]",
      2},
     {"norms-beside", OPTION_NORMS_BESIDE, NULL, 0,
      "with --device cuda: take the gradient norm's sums beside backward passes; the arena may grow", 2},
     {"no-prefetch", OPTION_NO_PREFETCH, NULL, 0, "gather weights only at their use, for comparison", 2},
     {"budget", OPTION_BUDGET, "BYTES", 0,
-     "memory of a rank (such as 4GiB, or available; of GPUs DEVICE,HOST): choose recompute, slots and what is offloaded for the "
+     "memory of a rank (such as 4GiB, or available; of GPUs DEVICE,HOST): choose recompute, slots and what is offloaded for "
+     "the "
      "fastest step within it; no bit changes",
      2},
     {"budget-may-change-bits", OPTION_MAY_CHANGE_BITS, NULL, 0, "with --budget: choose the pieces of the head too", 2},
@@ -92,7 +99,9 @@ const struct argp_option tool_option_table[] = {
      "predicted to be fastest, by --fabric or --rates [1,1]",
      2},
     {"offload-layers", OPTION_OFFLOAD_LAYERS, "N", 0,
-     "keep optimizer state (with bf16 also the low halves of the weights) of N layers, or all, on disk, with GPUs in host memory [0]", 2},
+     "keep optimizer state (with bf16 also the low halves of the weights) of N layers, or all, on disk, with GPUs in host "
+     "memory [0]",
+     2},
     {"offload-slots", OPTION_OFFLOAD_SLOTS, "N", 0, "number of these layers that are back at a time for their update [2]", 2},
     {"offload-gradients", OPTION_OFFLOAD_GRADIENTS, NULL, 0, "their gradients too, between reduction and update", 2},
     {"late-updates", OPTION_LATE_UPDATES, NULL, 0,
@@ -114,28 +123,34 @@ const struct argp_option tool_option_table[] = {
     {"seq", OPTION_SEQ, "T", 0, "tokens in a sequence [256]", 3},
     {"micro-batches", OPTION_MICRO_BATCHES, "M", 0, "micro-batches in a step [1]", 3},
     {"steps", OPTION_STEPS, "N", 0, "number of steps [train: 250, headtohead: 30]", 3},
-    {"optimizer", OPTION_OPTIMIZER, "NAME", 0, "adamw, adamw8bit (its state in 8 bits), sgd (with momentum), lion or "
-     "muon [adamw]", 3},
+    {"optimizer", OPTION_OPTIMIZER, "NAME", 0,
+     "adamw, adamw8bit (its state in 8 bits), sgd (with momentum), lion or "
+     "muon [adamw]",
+     3},
     {"lr", OPTION_LR, "X", 0, "learning rate after warm-up [0.0006; sgd: 0.1; lion: 0.0001]", 3},
     {"learning-rate", 0, NULL, OPTION_ALIAS, NULL, 0},
     {"warmup", OPTION_WARMUP, "N", 0, "steps of warm-up, with a rising learning rate [a tenth, at most 20]", 3},
     {"schedule", OPTION_SCHEDULE, "NAME", 0,
-     "learning rate after warm-up: cosine, linear, constant, wsd:F (constant, then a line over the last F of the steps; F [0.1]) "
+     "learning rate after warm-up: cosine, linear, constant, wsd:F (constant, then a line over the last F of the steps; F "
+     "[0.1]) "
      "or step:N,G (times G every N steps) [cosine]",
      3},
-    {"min-lr", OPTION_MINIMUM_RATE, "X", 0, "learning rate at the end of cosine, linear and wsd [cosine: a tenth of --lr; 0]", 3},
-    {"beta1", OPTION_BETA1, "X", 0, "beta1 of AdamW and Lion; momentum of SGD [0.9]", 3},
-    {"momentum", 0, NULL, OPTION_ALIAS, NULL, 0},
+    {"min-lr", OPTION_MINIMUM_RATE, "X", 0, "learning rate at the end of cosine, linear and wsd [cosine: a tenth of --lr; 0]",
+     3},
+    {"beta1", OPTION_BETA1, "X", 0, "beta1 of AdamW and Lion [0.9]", 3},
+    {"momentum", OPTION_MOMENTUM, "X", 0, "momentum of SGD [0.9], or of Muon's matrices [0.95]", 3},
     {"beta2", OPTION_BETA2, "X", 0, "beta2 of AdamW and Lion [0.95; lion: 0.99]", 3},
     {"eps", OPTION_EPS, "X", 0, "AdamW's epsilon [1e-8]", 3},
-    {"weight-decay", OPTION_WEIGHT_DECAY, "X", 0, "weight decay, on matrices; sgd: added to the gradient [0.1; sgd: 0; lion: 0.6]",
-     3},
+    {"weight-decay", OPTION_WEIGHT_DECAY, "X", 0,
+     "weight decay, on matrices; sgd: added to the gradient [0.1; sgd: 0; lion: 0.6]", 3},
     {"clip", OPTION_CLIP, "X", 0, "largest norm of the gradient, 0: no limit [1]", 3},
     {"on-not-finite", OPTION_ON_NOT_FINITE, "WHAT", 0,
      "a step whose gradient is not finite: stop ends the run; skip lets it change nothing, and goes on [stop]", 3},
     {"dropout", OPTION_DROPOUT, "P", 0,
-     "drop this share of what attention and MLP add to the stream; the masks are drawn anew for backward, from --seed, step and "
-     "sequence [0]", 3},
+     "drop this share of what attention and MLP add to the stream; the masks are drawn anew for backward, from --seed, step "
+     "and "
+     "sequence [0]",
+     3},
     {"ema", OPTION_EMA, "DECAY", 0,
      "keep a moving average of the weights (0.999): it is validated, sampled and exported in their place [none]", 3},
     {"seed", OPTION_SEED, "N", 0, "random seed of weights and data [1]", 3},
