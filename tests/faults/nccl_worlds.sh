@@ -17,6 +17,12 @@ options='--device cuda --model tiny --seq 32 --steps 2 --sample 0 --peak-seconds
 EO_SIM=gpus=1 timeout 120 "$launch" -n 2 "$train" $options >"$out" 2>&1
 [ $? = 2 ] && grep -q 'ranks 0 and 1 are both on GPU' "$out"
 result $? 'two ranks on one GPU are named, and all end with status 2'
+# As where a launcher shows each its own: the memory of a GPU is one rank's. One takes 634 MiB.
+# shellcheck disable=SC2086
+EO_SIM=gpus=1,mib=1000 timeout 120 "$launch" -n 2 "$train" $options --batch 512 >"$out" 2>&1
+[ $? = 2 ] && grep -q 'ranks 0 and 1 are both on GPU' "$out" &&
+    ! EO_SIM=gpus=1,mib=1000 "$train" $options --batch 512 --ranks 2 >"$out" 2>&1 && grep -q 'of 1000 MiB are free' "$out"
+result $? 'a rank of a process has its GPU for itself, while threads may share one'
 # shellcheck disable=SC2086
 EO_SIM=gpus=1 timeout 120 "$launch" -n 2 sh -c 'NCCL_HOSTID=node-$EVENODD_RANK exec "$@"' - "$train" $options --rank-timeout 3 \
     >"$out" 2>&1

@@ -182,6 +182,8 @@ result $? '--budget DEVICE,HOST: half the memory of the GPU, the rest on the hos
 "$train" $job --budget 3MB,1GB >out 2>err && grep -q '^rates of a rank: products [1-9].*, memory [1-9].*, copies from and to the host [1-9].* tried out: a block [1-9]' out &&
     grep -q '^budget: 2.9 MiB a rank: ' out && [ "$(grep -o 'weights_hash [0-9a-f]*' out)" = "$one" ]
 result $? 'without --rates the GPU is measured, and blocks are tried out on it'
+EO_SIM=gpus=1 "$train" $job --budget 3MB,1GB >out 2>err && grep -q 'tried out: a block [1-9]' out
+result $? 'on one GPU for both ranks, too'
 EO_SIM=no_gpu "$train" $job --budget 3MB,1GB >out 2>err
 [ $? = 2 ] && grep -q 'speeds could not be measured: .*finds no GPU.*give --rates FILE' err
 result $? 'without a GPU, too, a message says to give --rates'

@@ -109,8 +109,7 @@ static uint64_t estimate_gpu(const struct tool_options *options, const eo_plan_s
     uint64_t rank_bytes = summary->arena_bytes - summary->space_bytes[EO_SPACE_HOST];
     if (options->memory != EO_MEMORY_STATIC)
         rank_bytes = summary->lower_bound_bytes + summary->lower_bound_bytes / 4;
-    const uint32_t sharing = (tool_options_host_ranks(options) + device_count - 1) / device_count;
-    return sharing * (rank_bytes + library_bytes);
+    return tool_options_gpu_ranks(options, device_count) * (rank_bytes + library_bytes);
 }
 
 uint64_t tool_job_estimate(const struct tool_options *options, const eo_plan_summary *summary, uint32_t device_count)

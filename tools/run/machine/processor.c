@@ -36,9 +36,16 @@ static uint32_t place_of(const char *set)
 static bool is_allowed(const char *set)
 {
     static const char *const bounds[][2] = {
-        {"SSE41", "plain"},       {"AVX", "plain"},          {"AVX2", "avx2"},
-        {"AVX2_VNNI", "avx2"},    {"AVX2_VNNI_2", "avx2"},   {"AVX512_CORE", "avx512"},
-        {"AVX512_CORE_VNNI", "avx512"}, {"AVX512_CORE_BF16", "avx512_bf16"}, {"AVX10_1_512", "avx512_bf16"},
+        {"SSE41", "plain"},
+        {"AVX", "plain"},
+        {"AVX2", "avx2"},
+        {"AVX2_VNNI", "avx2"},
+        {"AVX2_VNNI_2", "avx2"},
+        {"AVX512_CORE", "avx512"},
+        {"AVX512_CORE_VNNI", "avx512"},
+        {"AVX512_CORE_BF16", "avx512_bf16"},
+        {"AVX512_CORE_FP16", "avx512_bf16"},
+        {"AVX10_1_512", "avx512_bf16"},
     };
     const char *isa = getenv("ONEDNN_MAX_CPU_ISA");
     if (!isa)

@@ -136,6 +136,9 @@ static void parse_training(const struct argp_state *state, struct tool_options *
     case OPTION_BETA1:
         o->beta1 = tool_option_real(state, name, text, 0, 0.999999);
         break;
+    case OPTION_MOMENTUM:
+        o->momentum = tool_option_real(state, name, text, 0, 0.999999);
+        break;
     case OPTION_BETA2:
         o->beta2 = tool_option_real(state, name, text, 0, 0.999999);
         break;
@@ -372,6 +375,11 @@ uint32_t tool_core_count(void)
 uint32_t tool_options_host_ranks(const struct tool_options *options)
 {
     return options->world_ranks ? options->host_ranks : options->plan.ranks;
+}
+
+uint32_t tool_options_gpu_ranks(const struct tool_options *options, uint32_t device_count)
+{
+    return options->world_ranks ? 1 : (options->plan.ranks + device_count - 1) / device_count;
 }
 
 void tool_warn_of_many_threads(const struct tool_options *options)

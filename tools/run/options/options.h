@@ -63,6 +63,7 @@ struct tool_options {
 
     uint64_t steps, warmup, seed;
     double learning_rate, beta1, beta2, eps, weight_decay, clip;
+    double momentum; /* of SGD, which has it in beta1 too, and of Muon */
     struct tool_schedule schedule;
     double minimum_rate; /* negative: the schedule's own */
     bool skips;          /* steps that are not finite */
@@ -108,5 +109,8 @@ bool tool_memory_parse(const char *text, eo_memory *out);
 uint32_t tool_core_count(void);
 /* Ranks that share this host's memory and devices. */
 uint32_t tool_options_host_ranks(const struct tool_options *options);
+/* That share a GPU, of those that this process sees. Processes have one each, however many they see: NCCL takes no two on one.
+ */
+uint32_t tool_options_gpu_ranks(const struct tool_options *options, uint32_t device_count);
 
 #endif

@@ -318,7 +318,7 @@ static eo_status start_gpu(struct tool_job_rank *rank)
         eo_runtime_get_stats(rank->runtime, &stats);
         job->gpu.team_bytes += after > before ? after - before : 0;
         job->gpu.planned_bytes += job->summary.arena_bytes - job->summary.space_bytes[EO_SPACE_HOST];
-        if (tool_options_host_ranks(job->options) <= job->device.device_count) /* ranks that share a GPU see each other's */
+        if (tool_options_gpu_ranks(job->options, job->device.device_count) == 1) /* ranks that share a GPU see each other's */
             job->gpu.communicator_bytes = stats.outside_bytes;
     }
     pthread_mutex_unlock(&job->team_mutex);

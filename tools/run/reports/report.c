@@ -185,7 +185,7 @@ static void report_gpu_memory(const struct tool_job *job)
     printf("  %-24s %10.2f MiB of all ranks on it\n", "planned", mib(gpu->planned_bytes));
     printf("  %-24s %10.2f MiB before the ranks began: CUDA's context and kernels, other processes\n", "outside the plan",
            mib(gpu->start_bytes));
-    if (tool_options_host_ranks(job->options) <= job->device.device_count)
+    if (tool_options_gpu_ranks(job->options, job->device.device_count) == 1)
         printf("  %-24s %10.2f MiB for communicators, and for their first runs\n", "", mib(gpu->communicator_bytes));
     printf("  %-24s %10.2f MiB for the libraries of products and attention, with workspace\n", "", mib(gpu->team_bytes));
     printf("  %-24s %10.2f MiB at most, by its driver", "in use", mib(gpu->used_bytes));
@@ -240,7 +240,8 @@ static void report_utilisation(const struct tool_job *job, double step_s)
         printf("  %-28s above --peak-tflops %g: is this the card's figure for this type?\n", "MFU of a GPU",
                job->options->peak_tflops);
     } else if (nominal > 0) {
-        const uint32_t ranks = tool_options_host_ranks(job->options);
+        /* Of threads some GPUs may have a rank more than others: the mean. */
+        const uint32_t ranks = job->options->world_ranks ? 1 : job->options->plan.ranks;
         const uint32_t gpus = job->device.device_count < ranks ? job->device.device_count : ranks;
         printf("  %-28s %9.1f %% of %.0f TFLOP/s\n", "MFU of a GPU", 100 * speed * ranks / gpus / nominal,
                nominal * 1e-12);
