@@ -3,19 +3,14 @@
 #
 # Goal: no kernel uses local memory, which is the GPU's slow memory under another name: neither spilled registers nor an
 #       array or argument whose index is known only when the kernel runs.
-# Method: the assembler's own report for sm_90, of every .cu file. A kernel that does use local memory must be seen first.
-# usage: tests/cuda/local_memory.sh SOURCE NVCC
+# Method: the assembler's own reports, as the build kept them. A kernel that does use local memory must be seen first.
+# usage: tests/cuda/local_memory.sh NVCC REPORT...
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
-root=$1
-nvcc=$2
+nvcc=$1
+shift
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-
-compile() # FILE: the report of all its kernels
-{
-    "$nvcc" -std=c++17 -O3 -arch=sm_90 -cubin -D_GNU_SOURCE -I"$root" -I"$root/include" -Xptxas=-v -o "$work/out.cubin" "$1" 2>&1
-}
 
 # A line "Function properties for NAME" or "Compiling entry function 'NAME'", and one "N bytes stack frame, N bytes spill ...".
 users()
@@ -29,21 +24,19 @@ cat >"$work/canary.cu" <<'C'
 struct pointers { const float *at[8]; };
 __global__ void canary(float *out, const pointers all) { out[threadIdx.x] = *all.at[threadIdx.x % 8]; }
 C
-report=$(compile "$work/canary.cu")
+report=$("$nvcc" -arch=sm_90 -cubin -Xptxas=-v -o "$work/out.cubin" "$work/canary.cu" 2>&1)
 offenders=$(printf '%s\n' "$report" | users)
 show() { printf '%s\n' "$report"; }
 printf '%s\n' "$offenders" | grep -q 'canary'
 result $? 'a kernel that uses local memory is seen'
 
 show() { printf '%s\n' "$offenders"; }
-files=0
-for file in "$root"/streams/cuda/*.cu "$root"/layers/cuda/kernels/*.cu; do
-    files=$((files + 1))
-    report=$(compile "$file")
-    offenders=$(printf '%s\n' "$report" | users)
+for file in "$@"; do
+    offenders=$(users <"$file")
+    name=${file##*/}
     [ -z "$offenders" ]
-    result $? "${file##*/}: no kernel uses local memory"
+    result $? "${name%.txt}: no kernel uses local memory"
 done
-[ "$files" -ge 11 ]
-result $? "$files files"
+[ $# -ge 11 ]
+result $? "$# files"
 finish

@@ -56,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (pixels.bytes < IMAGES_HEAD || labels.bytes < LABELS_HEAD)
         return 0;
     uint8_t *images = (uint8_t *)fuzz_text(pixels.data, pixels.bytes), *classes = (uint8_t *)fuzz_text(labels.data, labels.bytes);
-    const size_t size = (size_t)images[11] * images[15] ? (size_t)images[11] * images[15] : 1;
+    const size_t pixel_count = (size_t)images[11] * images[15], size = pixel_count > 0 ? pixel_count : 1;
     size_t count = (pixels.bytes - IMAGES_HEAD) / size;
     count = count < labels.bytes - LABELS_HEAD ? count : labels.bytes - LABELS_HEAD;
     images[COUNT_AT] = images[COUNT_AT + 1] = classes[COUNT_AT] = classes[COUNT_AT + 1] = 0;

@@ -20,7 +20,7 @@ import re
 import subprocess
 import sys
 
-OPTIMIZE = ["-std=c++17", "-O1", "-g1", "-w", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics",
+OPTIMIZE = ["-std=c++17", "-O1", "-w", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics",
             "-fno-strict-aliasing", "-ffp-contract=off", "-fno-asynchronous-unwind-tables",
             # One load of the source stays one load: wider ones would have an alignment of their own.
             "-fno-tree-vectorize", "-fno-tree-slp-vectorize", "-fsanitize=thread,alignment"]
