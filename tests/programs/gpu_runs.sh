@@ -20,7 +20,7 @@ trap 'rm -rf "$work"' EXIT
 shown='err out'
 cd "$work" || exit 1
 seq 1 4000 >text
-same="--device cuda --text text --model 2x32x4 --seq 16 --steps 4 --peak-seconds 0"
+same="--device cuda --text text --model 2x32x4 --seq 16 --batch 1 --steps 4 --peak-seconds 0"
 quick="$same --sample 0"
 
 # ends NAME STATUS WORDS MACHINE ARGUMENTS...: of train; WORDS are on standard error. With status 2 nothing is written.
