@@ -208,7 +208,8 @@ EO_EXPORT EO_NODISCARD eo_status eo_transformer_load(const eo_transformer *trans
 EO_EXPORT EO_NODISCARD eo_status eo_transformer_micro_batch(const eo_transformer *transformer, eo_runtime *runtime,
                                                             eo_team *team, const eo_tokens *tokens, double *loss);
 
-/* Loss of a batch, as a micro-batch has it, on the forward-only list. Collective, between steps. */
+/* Loss of a batch, as a micro-batch has it, on the forward-only list. Targets below 0 do not count, without summed_loss too;
+ * there the divisor stays batch x seq. Collective, between steps. */
 EO_EXPORT EO_NODISCARD eo_status eo_transformer_evaluate(const eo_transformer *transformer, eo_runtime *runtime,
                                                          eo_team *team, const eo_tokens *tokens, double *loss);
 

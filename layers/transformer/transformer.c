@@ -152,11 +152,12 @@ static eo_status check_values(const eo_transformer *t, const int32_t *tokens, ui
     return EO_OK;
 }
 
-/* Those below 0 are ignored; a mean over the others would be another divisor on each rank. */
-static eo_status check_targets(const eo_transformer *t, const int32_t *targets, uint64_t count)
+/* Those below 0 are ignored; a mean over the others would be another divisor on each rank. An evaluation has no gradient that
+ * it could make wrong: its divisor stays. */
+static eo_status check_targets(const eo_transformer *t, const int32_t *targets, uint64_t count, bool evaluates)
 {
     LAYERS_REQUIRE(&t->log, targets, "transformer: targets is NULL");
-    if (!t->params.summed_loss)
+    if (!t->params.summed_loss && !evaluates)
         for (uint64_t i = 0; i < count; i++)
             LAYERS_REQUIRE(&t->log, targets[i] >= 0, "transformer: targets[%llu] is %d: to ignore targets, set summed_loss of "
                            "eo_transformer_params, and give the count of the others as eo_step_params.weight",
@@ -214,7 +215,7 @@ static const int32_t *positions_of(const struct pass *pass, uint32_t slot)
 }
 
 /* To the device, unless they are there. */
-static eo_status load_tokens(const struct pass *pass, const eo_tokens *tokens)
+static eo_status load_tokens(const struct pass *pass, const eo_tokens *tokens, bool evaluates)
 {
     const eo_transformer *t = pass->transformer;
     LAYERS_REQUIRE(&t->log, tokens->slot < t->params.token_slots,
@@ -223,7 +224,7 @@ static eo_status load_tokens(const struct pass *pass, const eo_tokens *tokens)
     if (!tokens->tokens && !tokens->targets)
         return EO_OK;
     EO_TRY(check_values(t, tokens->tokens, pass->rows, "tokens"));
-    EO_TRY(check_targets(t, tokens->targets, pass->rows));
+    EO_TRY(check_targets(t, tokens->targets, pass->rows, evaluates));
     EO_TRY(check_positions(pass, tokens->positions));
     const uint64_t bytes = pass->rows * sizeof(int32_t);
     EO_TRY(eo_pass_upload(pass, slot_of(pass, t->tokens, tokens->slot), tokens->tokens, bytes));
@@ -240,18 +241,18 @@ eo_status eo_transformer_load(const eo_transformer *transformer, eo_runtime *run
         return EO_ERR_INVALID;
     const struct pass pass = batch_pass_of(transformer, runtime, NULL);
     EO_TRY(eo_transformer_check_runtime(transformer, runtime));
-    return load_tokens(&pass, tokens);
+    return load_tokens(&pass, tokens, false);
 }
 
 static eo_status begin_batch(struct pass *out, const eo_transformer *t, eo_runtime *runtime, eo_team *team,
-                             const eo_tokens *tokens)
+                             const eo_tokens *tokens, bool evaluates)
 {
     if (!t || !runtime || !tokens)
         return EO_ERR_INVALID;
     *out = batch_pass_of(t, runtime, team);
     EO_TRY(eo_transformer_check_runtime(t, runtime));
     EO_TRY(check_team(t, team));
-    return load_tokens(out, tokens);
+    return load_tokens(out, tokens, evaluates);
 }
 
 /* ---- forward ---- */
@@ -429,7 +430,7 @@ eo_status eo_transformer_micro_batch(const eo_transformer *transformer, eo_runti
                                      const eo_tokens *tokens, double *loss)
 {
     struct pass pass;
-    EO_TRY(begin_batch(&pass, transformer, runtime, team, tokens));
+    EO_TRY(begin_batch(&pass, transformer, runtime, team, tokens, false));
     double mean = 0;
     const uint32_t saved = eo_flush_denormals_begin();
     const eo_status status = stand_nowhere(&pass, run_micro_batch(&pass, tokens->slot, loss ? &mean : NULL));
@@ -496,7 +497,7 @@ eo_status eo_transformer_evaluate(const eo_transformer *transformer, eo_runtime 
     struct pass pass;
     if (!loss)
         return EO_ERR_INVALID;
-    EO_TRY(begin_batch(&pass, transformer, runtime, team, tokens));
+    EO_TRY(begin_batch(&pass, transformer, runtime, team, tokens, true));
     pass.positions = positions_of(&pass, tokens->slot);
     struct head_task task = {.wants_loss = true};
     const uint32_t saved = eo_flush_denormals_begin();

@@ -22,7 +22,7 @@ static const struct argp_option train_options[] = {
      "[dtype]", 3},
     {"init-adapter", TRAIN_INIT_ADAPTER, "DIR", 0, "with --lora: start from these adapters, a folder of PEFT, on the --init weights", 3},
     {.doc = "Output:", .group = 4},
-    {"val-every", TRAIN_VAL_EVERY, "N", 0, "loss on held-back data every N steps; of token files, the last tenth [never]", 4},
+    {"val-every", TRAIN_VAL_EVERY, "N", 0, "loss on 32 sequences of held-back data, the last tenth, every N steps [never]", 4},
     {"patience", TRAIN_PATIENCE, "N", 0,
      "with --val-every: end early, when N losses on held-back data in a row are no lower than the lowest before [never]", 4},
     {"val-tokens", TRAIN_VAL_TOKENS, "FILE.bin", 0, "hold back this token file, and train on all of --tokens", 4},

@@ -66,7 +66,7 @@ Test(models, wrong_tokens_and_teams_are_refused_and_change_nothing)
     cr_assert(strstr(said, "tokens[6] is 11"), "%s", said);
     wrong[6] = -1;
     bad = (eo_tokens){.tokens = tokens, .targets = wrong};
-    cr_assert_eq(eo_transformer_evaluate(b.transformer, b.runtime, NULL, &bad, &loss), EO_ERR_INVALID);
+    cr_assert_eq(eo_transformer_micro_batch(b.transformer, b.runtime, NULL, &bad, &loss), EO_ERR_INVALID);
     cr_assert(strstr(said, "targets[6] is -1") && strstr(said, "summed_loss"), "%s", said);
     cr_assert_eq(eo_transformer_logits(b.transformer, b.runtime, NULL, tokens, SEQ, logits), EO_ERR_INVALID);
     cr_assert(strstr(said, "token 5 of a sequence of 5"), "%s", said);

@@ -140,6 +140,48 @@ Test(data, targets_follow_their_tokens_and_the_last_tenth_is_never_trained_on)
     tool_data_fini(&data);
 }
 
+/* The sequences of a validation that count, in their order; returns how many. */
+static uint32_t gather_validation(const struct tool_data *data, const struct tool_batch_shape *shape, int32_t *out)
+{
+    int32_t tokens[32 * 4], targets[32 * 4];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < 33; i++)
+        for (uint32_t r = 0; r < shape->rank_count; r++) {
+            tool_data_validation_batch(data, shape, i, r, &(struct tool_batch){tokens, targets, NULL});
+            for (uint32_t b = 0; b < shape->batch * 4; b += 4) {
+                cr_assert_eq(targets[b] < 0, targets[b + 3] < 0);
+                if (targets[b] < 0)
+                    continue;
+                cr_assert_lt(count, 32, "more sequences than are to be looked at");
+                memcpy(out + count++ * 4, tokens + b, 4 * sizeof(*out));
+            }
+        }
+    return count;
+}
+
+/* Goal: ranks and batch change neither which held-back sequences are looked at nor their number. Method: the sequences with
+ * targets, for several shapes; of many 32, of few all; none comes twice. */
+Test(data, a_validation_looks_at_the_same_sequences_whatever_ranks_and_batch)
+{
+    const struct tool_batch_shape shapes[] = {{1, 1, 4, 1}, {1, 32, 4, 1}, {3, 5, 4, 1}, {2, 24, 4, 1}};
+    const struct { uint32_t bytes, wanted; } cases[] = {{2500, 32}, {250, 6}};
+    for (int c = 0; c < 2; c++) {
+        struct tool_data data;
+        int32_t first[32 * 4], other[32 * 4];
+        load_counting_text(&data, cases[c].bytes);
+        cr_assert_eq(tool_data_validation_count(&data, 4), cases[c].wanted);
+        cr_assert_eq(gather_validation(&data, &shapes[0], first), cases[c].wanted);
+        for (int s = 1; s < 4; s++) {
+            cr_assert_eq(gather_validation(&data, &shapes[s], other), cases[c].wanted, "shape %d", s);
+            cr_assert_eq(memcmp(first, other, cases[c].wanted * 4 * sizeof(*first)), 0, "shape %d", s);
+        }
+        for (uint32_t i = 0; i < cases[c].wanted; i++)
+            for (uint32_t k = 0; k < i; k++)
+                cr_assert_neq(memcmp(first + i * 4, first + k * 4, 4 * sizeof(*first)), 0, "sequence %u came before", i);
+        tool_data_fini(&data);
+    }
+}
+
 Test(data, folders_are_read_by_name_without_what_is_hidden_binary_or_built)
 {
     mkdir(path_of("b"), 0700);
@@ -301,10 +343,11 @@ Test(data, token_files_are_read_as_one_and_what_is_held_back_may_have_its_own)
     cr_assert_eq(data.count, 90);
     tool_data_prompt(&data, 3, tokens);
     cr_assert(tokens[0] == 0 && tokens[1] == 1 && tokens[2] == 2);
+    cr_assert_eq(tool_data_validation_count(&data, 12), 3);
     for (uint32_t b = 0; b < 8; b++) { /* of the last file alone: each sequence counts on */
         tool_data_validation_batch(&data, &shape, b, 0, &(struct tool_batch){tokens, targets, NULL});
         for (int i = 0; i < 11; i++)
-            cr_assert(tokens[i + 1] == tokens[i] + 1 && targets[i] == tokens[i] + 1 && targets[11] < 40);
+            cr_assert(tokens[i + 1] == tokens[i] + 1 && targets[i] == (b < 2 ? tokens[i] + 1 : -100) && targets[11] < 40);
     }
     tool_data_fini(&data);
     cr_assert_lt(tool_data_map_files(&data, &missing, 251, true, &problem), 0);

@@ -145,18 +145,34 @@ void tool_data_batch(const struct tool_data *data, const struct tool_batch_shape
     }
 }
 
+static uint64_t held_back_sequences(const struct tool_data *data, uint32_t seq)
+{
+    const uint64_t tokens = data->count - data->training_count;
+    return data->is_packed ? data->held_back.row_count : tokens ? (tokens - 1) / seq : 0;
+}
+
+uint32_t tool_data_validation_count(const struct tool_data *data, uint32_t seq)
+{
+    enum { VALIDATION_SEQUENCES = 32 };
+    const uint64_t count = held_back_sequences(data, seq);
+    return count < VALIDATION_SEQUENCES ? (uint32_t)count : VALIDATION_SEQUENCES;
+}
+
 void tool_data_validation_batch(const struct tool_data *data, const struct tool_batch_shape *shape, uint32_t index,
                                 uint32_t rank, const struct tool_batch *out)
 {
-    const uint64_t places = data->is_packed ? data->held_back.row_count : data->count - data->training_count - shape->seq;
+    const uint64_t count = held_back_sequences(data, shape->seq);
+    const uint32_t wanted = tool_data_validation_count(data, shape->seq);
     for (uint32_t b = 0; b < shape->batch; b++) {
         const uint64_t k = ((uint64_t)index * shape->rank_count + rank) * shape->batch + b;
         /* A seed of its own: the places stay the same whatever --seed is, so that runs can be compared. */
-        const uint64_t place = tool_data_draw(0x76616c6964617465u, k) % places, at = (uint64_t)b * shape->seq;
+        const uint64_t place = shuffled(k % wanted, count, 0x76616c6964617465u), at = (uint64_t)b * shape->seq;
         if (data->is_packed)
             put_row(data, &data->held_back, place, shape->seq, b, out);
         else
-            copy_sequence(data, data->training_count + place, shape->seq, out->tokens + at, out->targets + at);
+            copy_sequence(data, data->training_count + place * shape->seq, shape->seq, out->tokens + at, out->targets + at);
+        for (uint32_t t = 0; k >= wanted && t < shape->seq; t++) /* it was there: it fills a batch, and does not count */
+            out->targets[at + t] = -100;
     }
 }
 

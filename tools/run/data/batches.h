@@ -99,7 +99,11 @@ struct tool_batch {
 void tool_data_batch(const struct tool_data *data, const struct tool_batch_shape *shape, uint64_t seed, uint64_t step,
                      uint32_t micro_batch, uint32_t rank, const struct tool_batch *out);
 
-/* The index-th batch of held-back text, the same in every call. */
+/* Sequences of what is held back that a validation looks at: all of them, or 32 drawn once, whatever the number of ranks, the
+ * batch and the seed are. */
+uint32_t tool_data_validation_count(const struct tool_data *data, uint32_t seq);
+
+/* The index-th batch of them, the same in every call. Behind the last stand others, whose targets do not count (-100). */
 void tool_data_validation_batch(const struct tool_data *data, const struct tool_batch_shape *shape, uint32_t index,
                                 uint32_t rank, const struct tool_batch *out);
 

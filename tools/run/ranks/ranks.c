@@ -12,8 +12,6 @@
 #include "tools/run/step.h"
 #include "tools/run/ranks/world.h"
 
-/* Sequences of held-back text that a validation looks at, at least. */
-enum { VALIDATION_SEQUENCES = 32 };
 /* As many as a host may be ahead of its GPU without waiting. */
 enum { STEPS_LATE = 2 };
 
@@ -95,25 +93,23 @@ static eo_status validate(struct tool_job_rank *rank, uint64_t step, double *los
     struct tool_job *job = rank->job;
     const eo_tokens tokens = {.tokens = rank->batch.tokens, .targets = rank->batch.targets, .positions = rank->batch.positions};
     const uint32_t sequences = job->shape.rank_count * job->shape.batch;
-    const uint32_t batch_count = (VALIDATION_SEQUENCES + sequences - 1) / sequences;
-    double sums[2] = {0, 0}; /* of losses; what they are divided by */
+    const uint32_t batch_count = (tool_data_validation_count(&job->data, job->shape.seq) + sequences - 1) / sequences;
+    const double divisor = tool_job_sums_losses(job) ? 1 : (double)job->shape.batch * job->shape.seq; /* of a batch's loss */
+    double sums[2] = {0, 0}; /* of losses, and of targets */
     EO_TRY(tool_job_swap_average(rank));
     for (uint32_t i = 0; i < batch_count; i++) {
-        double mean = 0;
+        double loss_of_batch = 0;
         tool_data_validation_batch(&job->data, &job->shape, i, rank->rank, &rank->batch);
         EO_TRY(tool_job_check_data(rank));
-        EO_TRY(eo_transformer_evaluate(job->transformer, rank->runtime, rank->team, &tokens, &mean));
-        sums[0] += mean;
+        EO_TRY(eo_transformer_evaluate(job->transformer, rank->runtime, rank->team, &tokens, &loss_of_batch));
+        sums[0] += loss_of_batch * divisor;
         sums[1] += (double)tool_batch_counted(&rank->batch, &job->shape);
     }
     EO_TRY(eo_sum(rank->runtime, sums, 2));
     EO_TRY(tool_job_swap_average(rank));
     tool_job_step_interrupted(rank);
     leave_out(rank);
-    if (tool_job_sums_losses(job))
-        *loss = sums[1] > 0 ? sums[0] / sums[1] : 0;
-    else
-        *loss = sums[0] / batch_count / job->shape.rank_count;
+    *loss = sums[0] / sums[1]; /* tool_data_check has seen that some count */
     tool_early_stop_see(&rank->early_stop, step, *loss);
     return EO_OK;
 }
