@@ -355,6 +355,58 @@ Test(data, token_files_are_read_as_one_and_what_is_held_back_may_have_its_own)
     cr_assert_lt(tool_data_map_files(&data, &(struct tool_token_files){one_bad, 2, NULL}, 251, true, &problem), 0);
 }
 
+/* `count` tokens with a boundary each ten; those of [first, end) count as targets. */
+static const char *write_marked(const char *name, uint32_t count, uint32_t first, uint32_t end)
+{
+    uint32_t header[256] = {20240520, 1, count, 0, 251, 0, 0, 0, 1};
+    char *file = calloc(1, sizeof(header) + count * 3);
+    memcpy(header + 3, "EOTK", 4);
+    memcpy(file, header, sizeof(header));
+    for (uint32_t i = 0; i < count; i++) {
+        const uint16_t token = (uint16_t)(i % 10);
+        memcpy(file + sizeof(header) + i * 2, &token, 2);
+        file[sizeof(header) + count * 2 + i / 8] |= (char)((i >= first && i < end) << i % 8);
+    }
+    const char *path = write_bytes(name, file, sizeof(header) + count * 2 + (count + 7) / 8);
+    free(file);
+    return path;
+}
+
+/* Goal: no validation without a target, which would have no loss. Method: what counts lies before, in and behind the last tenth
+ * of 1000 tokens; in a file of its own; packed and not. */
+Test(data, held_back_tokens_of_which_none_counts_are_refused)
+{
+    const struct tool_batch_shape shape = {1, 1, 8, 1};
+    const struct { uint32_t first, end; const char *word; } cases[] = {
+        {0, 900, "--tokens: the last tenth: none of the tokens counts in the loss, in any of the "}, {0, 901, "the last tenth"},
+        {0, 902, NULL}, {900, 1000, "none of the tokens counts in the loss; tools/tokenize"},
+    };
+    for (int c = 0; c < 8; c++) {
+        struct tool_data data;
+        const char *path = write_marked("marked.bin", 1000, cases[c / 2].first, cases[c / 2].end), *word = cases[c / 2].word;
+        const struct tool_token_files files = {&path, 1, NULL};
+        eo_status status = tool_data_map_files(&data, &files, 251, true, &problem);
+        const bool is_mapped = status >= 0;
+        if (is_mapped && c % 2)
+            status = tool_data_pack(&data, shape.seq, &problem);
+        if (status >= 0)
+            status = tool_data_check(&data, &shape, true, &problem);
+        cr_assert_eq(status, word ? EO_ERR_INVALID : EO_OK, "case %d: %s", c, problem.text);
+        cr_assert(!word || strstr(problem.text, word), "case %d: %s", c, problem.text);
+        if (is_mapped) {
+            cr_assert_eq(tool_data_check(&data, &shape, false, &problem), EO_OK, "no validation, nothing to refuse");
+            tool_data_fini(&data);
+        }
+    }
+    char train[256];
+    strcpy(train, write_marked("marked.bin", 1000, 0, 1000));
+    const char *path = train;
+    const struct tool_token_files apart = {&path, 1, write_marked("apart.bin", 1000, 0, 0)};
+    struct tool_data data;
+    cr_assert_eq(tool_data_map_files(&data, &apart, 251, true, &problem), EO_ERR_INVALID);
+    cr_assert_not_null(strstr(problem.text, "--val-tokens"), "%s", problem.text);
+}
+
 /* Goal: what is no text is refused where it is named; JSON is trained on and told. */
 Test(data, files_that_are_no_text_are_refused_and_json_is_told)
 {

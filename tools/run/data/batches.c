@@ -4,6 +4,8 @@
  */
 #include "tools/run/data/batches.h"
 
+#include <stdlib.h>
+
 uint64_t tool_data_draw(uint64_t seed, uint64_t k)
 {
     /* The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators"), twice. */
@@ -45,12 +47,10 @@ static eo_status check_packed(const struct tool_data *data, const struct tool_ba
     return EO_OK;
 }
 
-eo_status tool_data_check(const struct tool_data *data, const struct tool_batch_shape *shape, bool validation,
-                          struct tool_problem *problem)
+static eo_status check_lengths(const struct tool_data *data, const struct tool_batch_shape *shape, bool validation,
+                               struct tool_problem *problem)
 {
     const char *option = data->is_text ? "--text" : "--tokens";
-    if (data->is_packed)
-        return check_packed(data, shape, validation, problem);
     const uint64_t batch_tokens = (uint64_t)shape->batch * shape->seq;
     const uint64_t needed = 1 + (data->is_text || data->is_shuffled ? batch_tokens : batch_tokens * shape->rank_count);
     const uint64_t held_back = data->count - data->training_count;
@@ -143,6 +143,40 @@ void tool_data_batch(const struct tool_data *data, const struct tool_batch_shape
         else
             copy_sequence(data, place_of(data, seq, seed, k), shape->seq, out->tokens + b * seq, out->targets + b * seq);
     }
+}
+
+static bool has_target(const struct tool_data *data, uint32_t seq, const struct tool_batch *row)
+{
+    const struct tool_batch_shape one = {1, 1, seq, 1};
+    for (uint32_t k = 0; k < tool_data_validation_count(data, seq); k++) {
+        tool_data_validation_batch(data, &one, k, 0, row);
+        if (tool_batch_counted(row, &one))
+            return true;
+    }
+    return false;
+}
+
+/* A loss of no target is no number: no validation could tell anything. */
+static eo_status check_validation(const struct tool_data *data, uint32_t seq, struct tool_problem *problem)
+{
+    int32_t *row = calloc(seq, 3 * sizeof(*row));
+    if (!row)
+        return tool_problem_set(problem, EO_ERR_NO_MEMORY, "--val-every: no memory for a sequence of --seq %u", seq);
+    const bool has = has_target(data, seq, &(struct tool_batch){row, row + seq, row + 2 * (uint64_t)seq});
+    free(row);
+    return has ? EO_OK
+               : tool_problem_set(
+                     problem, EO_ERR_INVALID,
+                     "%s: none of the tokens counts in the loss, in any of the %u sequences that --val-every looks "
+                     "at; give --val-tokens FILE.bin with more that count",
+                     data->is_held_apart ? "--val-tokens" : "--tokens: the last tenth", tool_data_validation_count(data, seq));
+}
+
+eo_status tool_data_check(const struct tool_data *data, const struct tool_batch_shape *shape, bool validation,
+                          struct tool_problem *problem)
+{
+    EO_TRY(data->is_packed ? check_packed(data, shape, validation, problem) : check_lengths(data, shape, validation, problem));
+    return validation ? check_validation(data, shape->seq, problem) : EO_OK;
 }
 
 static uint64_t held_back_sequences(const struct tool_data *data, uint32_t seq)

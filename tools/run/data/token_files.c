@@ -215,24 +215,20 @@ static eo_status append_file(struct tool_data *data, const char *option, const c
     return EO_OK;
 }
 
-/* Of the files from `data` on, `file_count` of them. */
-static bool any_counts(const struct tool_data *data, uint32_t file_count)
+/* Of the tokens [first, end). Where there are none at all, tool_data_check says so. */
+static bool none_counts(const struct tool_data *data, uint64_t first, uint64_t end)
 {
-    for (uint32_t f = 0; f < file_count; f++, data = data->next)
-        for (uint64_t b = 0; b < (data->own_count + 7) / 8; b++)
-            if (!data->counted || data->counted[b]) /* bits behind the last token are zero */
-                return true;
-    return false;
+    for (uint64_t i = first; i < end; i++)
+        if (tool_data_target(data, i) >= 0)
+            return false;
+    return first < end;
 }
 
-/* A training without would end with a loss of nothing. */
+/* A training without would end with a loss of nothing. What a validation draws is tool_data_check's. */
 static eo_status check_counted(const struct tool_data *data, const struct tool_token_files *files, struct tool_problem *problem)
 {
-    const struct tool_data *held_back = data;
-    for (uint32_t f = 0; files->held_back && f < files->path_count; f++)
-        held_back = held_back->next;
-    const bool trains = any_counts(data, files->path_count);
-    if (trains && (!files->held_back || any_counts(held_back, 1)))
+    const bool trains = !none_counts(data, 0, data->training_count);
+    if (trains && (!files->held_back || !none_counts(data, data->training_count, data->count)))
         return EO_OK;
     return tool_problem_set(problem, EO_ERR_INVALID,
                             "%s %s: none of the tokens counts in the loss; tools/tokenize marked all as prompts, or as said by "
