@@ -16,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <jansson.h>
+
 #include "tests/programs/interchange_plain.h"
 #include "tests/programs/interchange_ranks.h"
 #include "tools/interchange/convert.h"
@@ -198,6 +200,20 @@ static void check_plain(const struct ranks *ranks, bool is_gpt2, eo_dtype dtype)
     cr_assert_eq(plain_count(path), (int)eo_model_parameter_count(model));
 }
 
+/* transformers would begin to drop: its default is 0.1. */
+static void check_dropout(void)
+{
+    static const char *const keys[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
+    char config[sizeof(path) + 16];
+    snprintf(config, sizeof(config), "%s/config.json", path);
+    json_t *object = json_load_file(config, 0, NULL);
+    for (int i = 0; i < 3; i++) {
+        const json_t *value = json_object_get(object, keys[i]);
+        cr_assert(json_is_real(value) && json_number_value(value) == 0, "%s of a GPT-2 is no 0.0", keys[i]);
+    }
+    json_decref(object);
+}
+
 Test(interchange, a_plain_reader_finds_every_value_where_the_family_has_it)
 {
     for (int m = 0; m < MODEL_COUNT; m++)
@@ -207,6 +223,8 @@ Test(interchange, a_plain_reader_finds_every_value_where_the_family_has_it)
             export_from(models[m].config, 1 + (uint32_t)variant, path, dtype, variant == 2 ? 4000 : TOOL_EXPORT_FILE_BYTES);
             ranks_init(&ranks, models[m].config, 1, EO_DTYPE_FP32, 0);
             check_plain(&ranks, ranks.config.family == EO_FAMILY_GPT2, dtype);
+            if (ranks.config.family == EO_FAMILY_GPT2)
+                check_dropout();
             ranks_fini(&ranks);
             remove_folder();
             cr_assert_eq(mkdir(folder, 0700), 0);
@@ -503,7 +521,8 @@ Test(interchange, a_write_that_fails_anywhere_leaves_nothing)
     char file[sizeof(path) + 8];
     snprintf(file, sizeof(file), "%s.bin", path);
     const struct { const char *to; eo_dtype dtype; uint64_t file_bytes;
-    } cases[] = {{path, EO_DTYPE_FP32, TOOL_EXPORT_FILE_BYTES}, {path, EO_DTYPE_BF16, 2000}, {file, EO_DTYPE_FP32, 0}};
+    } cases[] = {{path, EO_DTYPE_FP32, TOOL_EXPORT_FILE_BYTES}, {path, EO_DTYPE_BF16, 2000},
+                 {file, EO_DTYPE_FP32, TOOL_EXPORT_FILE_BYTES}};
     signal(SIGXFSZ, SIG_IGN);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         export_from(&gpt2, 2, cases[i].to, cases[i].dtype, cases[i].file_bytes);

@@ -45,11 +45,13 @@ static double shortest_real(float value)
     return shortest;
 }
 
+/* Dropout's default is 0.1 in readers' libraries: who trains on would have another training. */
 static void write_gpt2_fields(struct eo_json *json, const eo_transformer_config *c)
 {
     eo_json_write(json,
                   "'n_layer': %u, 'n_embd': %u, 'n_head': %u, 'n_inner': %u, 'vocab_size': %u, 'n_positions': %u,"
-                  "'n_ctx': %u, 'activation_function': 'gelu_new', 'layer_norm_epsilon': %g",
+                  "'n_ctx': %u, 'activation_function': 'gelu_new', 'layer_norm_epsilon': %g,"
+                  "'resid_pdrop': 0.0, 'embd_pdrop': 0.0, 'attn_pdrop': 0.0",
                   c->layer_count, c->width, c->head_count, c->mlp_width, c->vocabulary, c->context, c->context,
                   shortest_real(c->norm_eps));
 }
