@@ -66,6 +66,7 @@ def check_refusals():
         result(done.returncode == 2 and said in done.stderr, f"adapters {text} are refused", [done.stderr])
     for text, said, words in [("dynamic memory", "--memory static", ["--memory", "dynamic:pool"]),
                               ("float8 gathers", "leave it out", ["--gather", "float8", "--dtype", "bf16"]),
+                              ("Muon", "give --optimizer adamw", ["--optimizer", "muon"]),
                               ("a file of llm.c", "has no adapters", ["--export", "x.bin"]),
                               ("frozen matrices of another type", "give dtype or mxfp8", ["--frozen", "nf4"])]:
         done = run(train, "--model", "tiny", "--lora", "4", "--steps", "1", *QUICK, *words)
@@ -111,7 +112,7 @@ def check_bytes():
                 "--frozen mxfp8 --dtype bf16 --granularity blocks:2 --slots 3,1 --offload-activations all --no-prefetch",
                 "--frozen mxfp8 --ranks 3 --strategy zero2 --micro-batches 2", "--frozen mxfp8 --dtype bf16 --strategy zero1 --granularity half",
                 "--frozen mxfp8 --strategy zero2 --dtype bf16 --reduce bf16 --offload-layers all --late-updates --recompute cheap",
-                "--frozen mxfp8 --strategy zero1 --optimizer muon --no-prefetch --micro-batches 2",
+                "--frozen mxfp8 --strategy zero1 --optimizer adamw8bit --no-prefetch --micro-batches 2",
                 "--instruction-set reference --dtype bf16", "--instruction-set reference --granularity half --recompute cheap"]
     for number, words in enumerate(settings):
         model = list(MODELS)[number % 4]

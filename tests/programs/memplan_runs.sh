@@ -591,6 +591,7 @@ for words in '--state-dtype bf16' '--offload optimizer' '--frozen nf4'; do
     refuse "$words of evenodd" 'is of other systems' --model gpt2 $words
 done
 refuse 'adapters of a layer that is none' 'they have c_attn, c_proj, c_fc' --model gpt2 --lora r=8,targets=q_proj
+refuse 'adapters with Muon' 'give --optimizer adamw' --model gpt2 --lora 8 --optimizer muon
 refuse 'adapters of a model that does not run' 'for models that run' --model deepseek-v3 --lora 8
 run 2 'give a rank alone' --model llama-3-8b --system fsdp2 --lora r=8,targets=q_proj
 result $? "another system's adapters of some layers are refused"

@@ -188,6 +188,13 @@ void tool_option_check_frozen(const struct argp_state *state, const struct tool_
         argp_error(state, "--frozen mxfp8: nothing is frozen; give --lora");
 }
 
+void tool_option_check_lora(const struct argp_state *state, const struct tool_plan_settings *s)
+{
+    if (s->lora.rank && s->optimizer == EO_OPTIMIZER_MUON)
+        argp_error(state, "--lora with --optimizer muon: Muon moves matrices of the blocks, which are frozen, and AdamW all "
+                          "else; give --optimizer adamw");
+}
+
 void tool_option_check_products(const struct argp_state *state, const struct tool_plan_settings *s, const char *device_option)
 {
     if (s->float8_products && (s->dtype != EO_DTYPE_BF16 || strcmp(s->device, "cuda") != 0))

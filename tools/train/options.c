@@ -61,6 +61,7 @@ static void check_together(const struct argp_state *state, const struct train_se
     if (s->common.plan.lora.rank && s->common.plan.float8_gather)
         argp_error(state, "--lora with --gather float8: frozen weights beside trained ones are gathered in --dtype; leave it out");
     tool_option_check_frozen(state, &s->common.plan);
+    tool_option_check_lora(state, &s->common.plan);
     if (s->common.adapter_path && (!s->common.plan.lora.rank || !s->common.init_path))
         argp_error(state, "--init-adapter needs --lora and --init: adapters stand beside a model's weights");
     if (s->export.merged && !s->common.plan.lora.rank)

@@ -162,6 +162,7 @@ static void check_systems(const struct argp_state *state, struct tool_memplan_as
         argp_error(state, "--recompute selective, block:N, uniform:N and modules are of other systems; give none, cheap, all or a "
                    "number of blocks");
     check_no_others(state, m);
+    tool_option_check_lora(state, &m->settings.plan);
     if (m->fit == TOOL_FIT_BEST_LAYOUT && (!m->device_name || !tool_device_rates_find(m->device->name) || !e->global_batch))
         argp_error(state, "--fit best-layout goes by time: give --global-batch, and --device of A100, H100, H200 or B200");
     if (m->fit == TOOL_FIT_BEST_LAYOUT && (m->html_path || m->settings.plan.lora.rank))
