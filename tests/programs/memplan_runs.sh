@@ -612,6 +612,7 @@ for refused in 'fsdp2 --recompute layernorm|--system fsdp2 takes none, selective
     'fsdp2 --gather float8|with --system fsdp2 give --dtype fp8' 'fsdp2 --strategy hsdp:8|--system fsdp2 takes zero3' \
     'deepspeed --cp 2|data parallelism alone; leave --tp, --pp' 'deepspeed --pp 2|deepspeed is planned without a pipeline' \
     'deepspeed --ep 2|deepspeed is planned without expert parallelism' \
+    'deepspeed --sequence-parallel|and --sequence-parallel out' \
     'deepspeed --recompute uniform:2|--system deepspeed takes none, all' 'deepspeed --recompute selective|deepspeed takes none, all or a' \
     'deepspeed --strategy zero2 --offload weights|stage 3 alone moves weights; give --strategy zero3' \
     'deepspeed --strategy ddp --offload optimizer|ddp moves nothing; give --strategy zero3' \

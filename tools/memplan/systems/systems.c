@@ -177,10 +177,10 @@ eo_status tool_system_check(enum tool_system system, const struct tool_system_se
                                                      [EO_STRATEGY_ZERO3] = STRATEGY_ZERO3};
     const struct tool_layout *l = &settings->layout;
     const char *name = systems[system].name;
-    if ((l->tensor > 1 || l->context > 1) && !systems[system].tensor)
+    if ((l->tensor > 1 || l->context > 1 || l->sequence_parallel) && !systems[system].tensor)
         return tool_problem_set(problem, EO_ERR_INVALID,
-                                "--system %s is planned for data parallelism alone; leave --tp, --pp, --cp and --ep out, or give "
-                                "--system megatron or fsdp2", name);
+                                "--system %s is planned for data parallelism alone; leave --tp, --pp, --cp, --ep and "
+                                "--sequence-parallel out, or give --system megatron or fsdp2", name);
     if (l->pipeline > 1 && !systems[system].pipeline)
         return tool_problem_set(problem, EO_ERR_INVALID, "--pp: --system %s is planned without a pipeline", name);
     if ((l->expert > 1 || l->expert_tensor) && !systems[system].experts)
