@@ -177,6 +177,9 @@ for strategy in ddp zero1 zero2 hsdp:2; do
 done
 run 1 'weights.block.0, bytes' --kernels cpu --model tiny --world 4 $base --micro-batches 2 --strategy zero3 --verify log
 result $? 'another strategy is a difference'
+both log '--model tiny --ranks 2 --seq 64 --batch 1 --memory dynamic:pool' "--model tiny --world 2 $base" &&
+    grep -q 'reserved no arena; only its plan is compared' out && grep -q 'every row by name' out
+result $? 'the log of a dynamic run, which reserves nothing, is held against its plan'
 run 0 'strategies, each planned' --kernels cpu --model tiny --world 16 --strategy all && grep -q 'hsdp:8 *zero3' out
 result $? 'all strategies stand side by side'
 run 0 'best-strategy: strategy zero1 fits' --kernels cpu --model tiny --world 4 --device-memory 80GiB --fit best-strategy

@@ -166,7 +166,9 @@ static void take_json_line(struct verification *v, const json_t *line)
     uint64_t number;
     if (take_number(summary, "planned_bytes", &number))
         compare_number(v, "planned_bytes", s->arena_bytes, number);
-    if (take_number(summary, "arena_bytes", &number))
+    if (take_number(summary, "arena_bytes", &number) && number == 0)
+        fprintf(v->out, "  the run's memory was dynamic: it reserved no arena; only its plan is compared\n");
+    else if (take_number(summary, "arena_bytes", &number))
         compare_number(v, "arena_bytes (reserved)", s->arena_bytes, number);
     if (take_number(summary, "lower_bound_bytes", &number))
         compare_number(v, "lower_bound_bytes", s->lower_bound_bytes, number);
