@@ -364,6 +364,9 @@ result $? '... in lines of at most 100 columns, whatever its size'
 run 0 '  total               52.286        98.494        62.000        64.573        91.741' --compare --model llama-3-8b --seq 8192 &&
     run 0 '  total               48.983        92.469        50.653        30.716             -' --compare --model llama-3-70b --ranks 64 --tp 8 --micro-batches 4
 result $? 'systems stand side by side, and those without such a layout say so'
+run 0 '  total  ' --compare --model llama-3-70b --ranks 8 --device-memory 10GiB && \
+    "$memplan" --help | tr -s ' \n' ' ' | grep -q -e '--compare gives no verdict'
+result $? '... and give no verdict, as --help says of the exit status'
 "$memplan" --model llama-3-8b --system fsdp2 --ranks 16 --tp 2 --json --device H100 >estimate.json 2>err &&
     "$memplan" --model llama-3-8b --ranks 16 --json >plan.json 2>>err && "$python" - <<'END' >out 2>>err
 import json
