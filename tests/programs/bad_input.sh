@@ -325,7 +325,7 @@ keys ",\"rope_scaling\":{$llama3},\"attention_multiplier\":0.35355339,\"hidden_a
 # shellcheck disable=SC2086
 run "$train" --init "$work/llama" $some --seq 32 --sample 0 --threads 1 --peak-seconds 0
 [ $code = 0 ] && grep -q 'unknown keys, ignored: shiny_gate; if' "$work/err" &&
-    grep -q 'no dropout here: attention_dropout 0.1 is taken as 0' "$work/err" && [ "$(grep -c warning "$work/err")" = 1 ]
+    grep -q 'dropout of the config is not taken: attention_dropout 0.1; train --dropout P' "$work/err" && [ "$(grep -c warning "$work/err")" = 1 ]
 result $? 'a key that is not known is warned of, dropout is told, what says the same in other words is taken'
 # shellcheck disable=SC2086
 refuse 'other positions than those of --model' 'scales rotary positions differently from --model' --init "$work/llama" $some \

@@ -466,12 +466,15 @@ result $? '... and where none fits, is 1'
 # Never a wrong plan in silence.
 echo '{"model_type":"gpt2","n_layer":3,"n_embd":96,"n_head":6,"vocab_size":301,"n_inner":384,"embd_pdrop":0.1,
     "resid_pdrop":0.1,"attn_pdrop":0.0,"logit_scale":3,"colour":"red"}' >noted.json
-run 0 'dropout (embd_pdrop 0.1, resid_pdrop 0.1) is configured, but not done here' --model ./noted.json --batch 1024 &&
-    grep -q 'elsewhere they take 0.656 GiB$' out
+run 0 "the config's dropout (embd_pdrop 0.1, resid_pdrop 0.1) is not taken; --dropout P" --model ./noted.json --batch 1024 &&
+    grep -q 'elsewhere masks take 0.656 GiB$' out
 result $? "dropout is warned of, with its masks' bytes" # (1 + 2 x 3) x 1024 x 1024 x 96
+run 0 "the config's dropout (embd_pdrop 0.1) is not taken" --model ./noted.json --batch 1024 --dropout 0.1 &&
+    grep -q 'elsewhere masks take 0.094 GiB$' out
+result $? '... but of the residual stream with --dropout'
 grep -q 'the layers do not compute it: logit_scale 3' out && grep -q 'unknown keys of the config: colour' out
 result $? 'so is what the layers do not compute, and what nobody knows'
-"$memplan" --model ./noted.json --json >out 2>err && grep -q 'not done here' err && grep -q 'colour' err && ! grep -q 'note:' out
+"$memplan" --model ./noted.json --json >out 2>err && grep -q 'is not taken' err && grep -q 'colour' err && ! grep -q 'note:' out
 result $? '... beside JSON on standard error'
 run 0 'the config fixes n_inner = 384 (by default 4 x n_embd)' --model ./noted.json --set n_embd=192 && run 0 'n_inner = 768' \
     --model ./noted.json --set n_embd=192 --set n_inner=null && run 0 'n_inner = 1024' --model tiny --set n_embd=256

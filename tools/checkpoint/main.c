@@ -240,7 +240,7 @@ static eo_status convert_from_others(const struct checkpoint_tool *tool)
     struct tool_problem problem;
     EO_TRY(told(tool_import_open(&import, tool->from, &problem), &problem));
     if (import.model_config)
-        tool_model_config_tell(import.model_config, import.model_config->source, true);
+        tool_model_config_tell(import.model_config, import.model_config->source, true, 0);
     char *text = tool_json_text(0, tool_job_settings_of_import, &import);
     eo_status status = EO_ERR_NO_MEMORY;
     if (text)

@@ -353,7 +353,7 @@ void tool_job_tell_model(const struct tool_job *job)
     for (uint32_t i = 0; c && i < c->default_count; i++)
         fprintf(stderr, "%s %s\n", i == 0 ? "the config leaves unset:" : "                        ", c->defaults[i]);
     if (c)
-        tool_model_config_tell(c, c->source, job->options->init_path);
+        tool_model_config_tell(c, c->source, job->options->init_path, job->options->plan.dropout);
 }
 
 static eo_status choose_config(struct tool_job *job, struct tool_problem *problem)

@@ -280,7 +280,11 @@ Test(model_config, keys_that_are_not_known_are_listed)
     cr_assert_geq(parse("{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_size\":99,"
                         "\"activation_function\":\"gelu_pytorch_tanh\",\"resid_pdrop\":0.1,\"embd_pdrop\":0.0}"), 0);
     cr_assert_str_empty(config.not_computed);
-    cr_assert_str_eq(config.dropouts, "resid_pdrop 0.1");
+    char text_of[TOOL_CONFIG_DROPOUT_BYTES_MAX];
+    tool_model_config_dropouts(&config, 0, text_of);
+    cr_assert_str_eq(text_of, "resid_pdrop 0.1");
+    tool_model_config_dropouts(&config, 0.1, text_of);
+    cr_assert_str_empty(text_of, "--dropout does what the config asks for");
     cr_assert_geq(parse("{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_size\":99,"
                         "\"activation_function\":7,\"scale_attn_by_inverse_layer_idx\":true,\"scale_attn_weights\":false}"), 0);
     cr_assert_str_eq(config.not_computed, "activation_function 7, scale_attn_by_inverse_layer_idx true, "

@@ -448,9 +448,13 @@ static void judge_activation(struct tool_model_config *c, const json_t *object)
 
 static void judge_dropout(struct tool_model_config *config, const char *key, const json_t *value)
 {
-    list_value(config->dropouts, sizeof(config->dropouts), key, value);
+    const bool is_residual = strncmp(key, "resid", 5) == 0 || strncmp(key, "hidden", 6) == 0;
+    if (is_residual)
+        list_value(config->residual_dropouts, sizeof(config->residual_dropouts), key, value);
+    else
+        list_value(config->dropouts, sizeof(config->dropouts), key, value);
     config->drops_embedding = config->drops_embedding || strncmp(key, "embd", 4) == 0;
-    config->drops_residual = config->drops_residual || strncmp(key, "resid", 5) == 0 || strncmp(key, "hidden", 6) == 0;
+    config->drops_residual = config->drops_residual || is_residual;
     config->drops_attention = config->drops_attention || strncmp(key, "att", 3) == 0;
 }
 
@@ -498,10 +502,16 @@ void tool_config_judge_outer(struct tool_model_config *config, const json_t *out
     }
 }
 
-void tool_model_config_tell(const struct tool_model_config *c, const char *name, bool has_weights)
+void tool_model_config_dropouts(const struct tool_model_config *c, double dropout, char text[TOOL_CONFIG_DROPOUT_BYTES_MAX])
+{
+    const char *residual = dropout > 0 ? "" : c->residual_dropouts;
+    snprintf(text, TOOL_CONFIG_DROPOUT_BYTES_MAX, "%s%s%s", c->dropouts, c->dropouts[0] && residual[0] ? ", " : "", residual);
+}
+
+void tool_model_config_tell(const struct tool_model_config *c, const char *name, bool has_weights, double dropout)
 {
     const char *program = program_invocation_short_name;
-    char not_computed[sizeof(c->not_computed) + 64], window[64];
+    char not_computed[sizeof(c->not_computed) + 64], window[64], dropouts_left[TOOL_CONFIG_DROPOUT_BYTES_MAX];
     snprintf(not_computed, sizeof(not_computed), "%s", c->not_computed);
     snprintf(window, sizeof(window), "sliding_window %u", c->window);
     if (c->window && !has_weights)
@@ -515,7 +525,8 @@ void tool_model_config_tell(const struct tool_model_config *c, const char *name,
     if (c->unknown[0])
         fprintf(stderr, "%s: warning: %s: unknown keys, ignored: %s; if they change the model, it computes something else "
                 "here\n", program, name, c->unknown);
-    if (c->dropouts[0])
-        fprintf(stderr, "%s: %s: no dropout here: %s %s taken as 0\n", program, name, c->dropouts,
-                strchr(c->dropouts, ',') ? "are" : "is");
+    tool_model_config_dropouts(c, dropout, dropouts_left);
+    if (dropouts_left[0])
+        fprintf(stderr, "%s: %s: dropout of the config is not taken: %s; train --dropout P drops on the residual stream\n",
+                program, name, dropouts_left);
 }

@@ -67,8 +67,8 @@ struct tool_model_config {
     uint32_t stored_bytes;             /* of a parameter in the published files; 0: the config does not say */
     eo_rope_scaling rope_scaling;
     uint32_t window;                   /* attention reaches back so many tokens, less than the context; 0: to the first */
-    /* Decide no byte, and mostly "": what the layers do not compute, keys that are not known, dropout, which is not done. */
-    char not_computed[512], unknown[512], dropouts[256];
+    /* Decide no byte, and mostly "": what the layers do not compute, keys that are not known, dropout, which is not taken. */
+    char not_computed[512], unknown[512], dropouts[256], residual_dropouts[128];
     bool drops_embedding, drops_residual, drops_attention; /* dropout that the file asks for */
     uint32_t default_count;
     char defaults[TOOL_CONFIG_DEFAULTS_MAX][96]; /* "head_dim = 128 (hidden_size / num_attention_heads)" */
@@ -138,8 +138,14 @@ void tool_model_config_transformer(const struct tool_model_config *config, eo_tr
 EO_NODISCARD eo_status tool_model_config_transformer_exact(const struct tool_model_config *config, eo_transformer_config *out,
                                                            struct tool_problem *problem);
 
-/* On standard error: what is computed otherwise than the file says, or may be. `has_weights`: see above. */
-void tool_model_config_tell(const struct tool_model_config *config, const char *name, bool has_weights);
+/* On standard error: what is computed otherwise than the file says, or may be. `has_weights`: see above. `dropout`: the run's
+ * own, in place of the file's on the residual stream. */
+void tool_model_config_tell(const struct tool_model_config *config, const char *name, bool has_weights, double dropout);
+
+/* The file's dropouts that a run with this one does not take: "embd_pdrop 0.1, resid_pdrop 0.1"; "" if there are none. */
+enum { TOOL_CONFIG_DROPOUT_BYTES_MAX = 400 };
+void tool_model_config_dropouts(const struct tool_model_config *config, double dropout,
+                                char text[TOOL_CONFIG_DROPOUT_BYTES_MAX]);
 
 /* model_presets.c: the text of a config.json by name, or NULL; names by index, NULL past the last. */
 const char *tool_model_preset_text(const char *name);

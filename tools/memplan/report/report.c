@@ -261,19 +261,22 @@ static void print_head(FILE *out, const struct tool_memplan_view *view)
 static uint64_t mask_bytes(const struct tool_model_config *c, const struct tool_plan_settings *s)
 {
     const uint64_t row = (uint64_t)s->batch * s->seq * c->width;
-    return (c->drops_embedding ? row : 0) + (c->drops_residual ? 2 * row * c->layer_count : 0);
+    return (c->drops_embedding ? row : 0) + (c->drops_residual && !(s->dropout > 0) ? 2 * row * c->layer_count : 0);
 }
 
 void tool_report_warnings(FILE *out, const struct tool_memplan_view *view)
 {
     const struct tool_model_config *c = view->config;
     const struct tool_memplan *m = view->memplan;
+    char dropouts[TOOL_CONFIG_DROPOUT_BYTES_MAX];
     if (m->settings.on_gpu && strcmp(m->settings.plan.device, "cpu") == 0)
         fprintf(out, "note: the scratch rows are those of the CPU's kernels; --kernels cuda plans a GPU's\n");
-    if (c->dropouts[0])
+    tool_model_config_dropouts(c, m->settings.plan.dropout, dropouts);
+    if (dropouts[0])
         fprintf(out,
-                "note: dropout (%s) is configured, but not done here: no masks are planned; elsewhere they take %.3f GiB%s\n",
-                c->dropouts, tool_gib(mask_bytes(c, &m->settings.plan)),
+                "note: the config's dropout (%s) is not taken; --dropout P drops on the residual stream and stores no masks; "
+                "elsewhere masks take %.3f GiB%s\n",
+                dropouts, tool_gib(mask_bytes(c, &m->settings.plan)),
                 c->drops_attention ? ", and more without flash attention" : "");
     if (c->not_computed[0])
         fprintf(out, "note: not planned, as the layers do not compute it: %s\n", c->not_computed);
