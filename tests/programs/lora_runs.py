@@ -299,6 +299,17 @@ def check_peft():
         result(good, f"{answer['name']}: PEFT's logits differ from ours by {most:.1e} of {largest:.2g}", [answer["missing"]])
 
 
+def check_planned(asked, command):
+    """memplan with these words plans the bytes that the page's command reserves."""
+    words = shlex.split(command)[1:]
+    done = run(train, *words[:words.index("--steps")], "--steps", "1", "--sample", "0", "--peak-seconds", "0", "--log", "page.jsonl")
+    planned = json.loads(run(memplan, *asked, "--json").stdout)["arena_bytes"]
+    with open("page.jsonl", encoding="utf-8") as file:
+        reserved = json.loads(file.readlines()[-1])["summary"]["arena_bytes"]
+    os.remove("page.jsonl")
+    result(planned == reserved, f"... which reserves these bytes: {command}", [planned, reserved, done.stderr])
+
+
 def check_document():
     """The commands of docs/finetuning.md, in a folder with a model and a text."""
     with open(os.path.join(source, "docs/finetuning.md"), encoding="utf-8") as file:
@@ -329,6 +340,9 @@ def check_document():
             continue
         done = run(*programs[words[0]], *words[1:])
         result(done.returncode == 0, command, [done.stdout, done.stderr])
+        if words[0] == "memplan":
+            check_planned(words[1:], next(other for other in commands if other.startswith("train") and
+                                          ("--frozen" in other) == ("--frozen" in command)))
     if has_peers:
         done = run(peers, "-c", python[0], env=dict(os.environ, HF_HUB_OFFLINE="1"))
         result(done.returncode == 0, "its Python loads the adapters", [done.stderr])
