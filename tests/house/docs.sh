@@ -3,7 +3,8 @@
 #
 # Goal: the documents do not drift from the headers.
 # Method: the C blocks of docs/embedding.md, one after the other, and README's example are compiled with warnings as
-# errors; README's example is examples/line.c, word for word; links to files of the tree must lead somewhere.
+# errors; README's example is examples/line.c, word for word; links to files of the tree must lead somewhere; what
+# follows evenodd-checkpoint is one of its commands.
 # usage: tests/house/docs.sh SOURCE C_COMPILER
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
@@ -11,7 +12,7 @@ source=$1 cc=$2
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 shown=$work/log
-echo 1..4
+echo 1..5
 
 blocks() { awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$1" 2>/dev/null; }
 
@@ -42,3 +43,16 @@ for page in $pages; do
 done
 [ $links != 0 ] && [ ! -s "$work/log" ]
 result $? "links between the documents lead somewhere ($links links)"
+
+commands=" $(grep 'commands\[\] =' "$source/tools/checkpoint/main.c" 2>/dev/null | grep -o '"[a-z]*"' | tr -d '"' | tr '\n' ' ')"
+# shellcheck disable=SC2086 # a list of names
+named=$(cd "$source" 2>/dev/null && [ -n "$pages" ] && grep -oh 'evenodd-checkpoint [a-z][a-z]*' $pages | sed 's/.* //' | sort -u)
+: >"$work/log"
+for word in $named; do
+    case $commands in
+    *" $word "*) ;;
+    *) echo "evenodd-checkpoint $word is no command; there are$commands" >>"$work/log" ;;
+    esac
+done
+[ -n "$named" ] && [ ! -s "$work/log" ]
+result $? 'commands of evenodd-checkpoint in the documents are there'
