@@ -124,6 +124,15 @@ def check_resume(model):
     result(hash_of(again) == hash_of(whole), f"{model}: a resumed run ends in the bits of the whole one", [again.stdout[-500:]])
 
 
+def check_speed():
+    """Tokens a second count no padding."""
+    done = run("--model", "tiny", "--pack", "documents", "--batch", 2, "--ranks", 2, "--steps", 2, "--log", "speed.log")
+    padding = float(re.search(r"([0-9.]+) % padding", done.stdout)[1]) / 100
+    step = steps_of("speed.log")[-1]
+    result(padding > 0.01 and near(step["tokens_per_s"] * step["step_s"], 2 * 2 * SEQ * (1 - padding), 0.01),
+           "tokens a second count no padding", [step, padding])
+
+
 def check_stream(documents):
     """Without --pack the same file is a stream; its marks count as well."""
     run("--model", "tiny", "--lr", 0, "--steps", 1, "--clip", 0, "--batch", 4, "--ranks", 2, "--micro-batches", 2, "--log", "s.log",
@@ -157,6 +166,7 @@ with tempfile.TemporaryDirectory() as work:
         if name != "qwen3-tiny":
             check_worlds(name, row_count, first_step)
     check_resume("tiny")
+    check_speed()
     check_stream(written)
     check_refusals()
 finish()

@@ -468,7 +468,7 @@ static void write_run(struct eo_json *json, const void *user)
     const struct notes *notes = user;
     const struct tool_job *job = notes->job;
     eo_json_write(json, "{'mode': %s, 'weights_hash': %016" PRIx64 ", 'tokens_per_step': %" PRIu64 ", 'steps_s': [",
-                  tool_memory_name(job->options->memory), notes->weights_hash, tool_step_tokens(job));
+                  tool_memory_name(job->options->memory), notes->weights_hash, tool_step_inputs(job));
     for (uint64_t s = 1; s < job->options->steps; s++)
         eo_json_write(json, "%g", (double)notes->step_ns[s] * 1e-9);
     eo_json_write(json, "], 'host_s': [");

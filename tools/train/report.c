@@ -93,7 +93,7 @@ static void write_summary(struct train *train, double step_s_median, double host
                   ", 'lower_bound_bytes': %" PRIu64 ", 'peak_rss_bytes': %" PRIu64 ", 'allocator_calls_per_step': %g,"
                   "'tokens_per_s': %g, 'step_s_median': %g, 'host_s_median': %g, 'peak_flops_per_s': %g, 'peak_share': %g",
                   train->settings.no_hash ? NULL : hash, arena, job->summary.arena_bytes, job->summary.lower_bound_bytes,
-                  resident_peak_bytes, calls_per_step, step_s_median > 0 ? (double)tool_step_tokens(job) / step_s_median : 0,
+                  resident_peak_bytes, calls_per_step, step_s_median > 0 ? (double)tool_step_inputs(job) / step_s_median : 0,
                   step_s_median, host_s_median, job->peak_flops_per_s, tool_peak_share(job, step_s_median));
     write_waits(&line, job);
     write_traffic(&line, &job->ranks[0]);

@@ -80,7 +80,7 @@ static void board_norms(struct tool_run_logs *logs, const struct tool_job *job, 
 
 void tool_run_logs_step(struct tool_run_logs *logs, const struct tool_job *job, const struct tool_job_step *step)
 {
-    const double step_s = (double)step->step_ns * 1e-9, tokens_per_s = (double)tool_step_tokens(job) / step_s;
+    const double step_s = (double)step->step_ns * 1e-9, tokens_per_s = (double)tool_step_inputs(job) / step_s;
     struct eo_json line = tool_step_log_line(&logs->log);
     eo_json_write(&line, "{'step': %" PRIu64 ", 'loss': %g, 'grad_norm': %g, 'lr': %g, 'step_s': %g, 'tokens_per_s': %g",
                   step->step, step->loss, step->gradient_norm, step->learning_rate, step_s, tokens_per_s);

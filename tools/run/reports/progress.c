@@ -15,6 +15,14 @@ uint64_t tool_step_tokens(const struct tool_job *job)
     return (uint64_t)shape->rank_count * shape->batch * shape->seq * shape->micro_batches;
 }
 
+uint64_t tool_step_inputs(const struct tool_job *job)
+{
+    const struct tool_packing *packing = &job->data.training;
+    const double rows = (double)packing->row_count * job->shape.seq;
+    const double share = job->data.is_packed ? (double)packing->input_count / rows : 1;
+    return (uint64_t)((double)tool_step_tokens(job) * share + 0.5);
+}
+
 double tool_peak_share(const struct tool_job *job, double step_s)
 {
     const double flops = eo_transformer_flops(job->transformer) * job->shape.micro_batches * job->shape.rank_count;
@@ -51,7 +59,7 @@ static void print_line(struct tool_progress *progress, const struct tool_job_ste
     const struct tool_job *job = progress->job;
     const double step_s = recent_step_s(progress), share = tool_peak_share(job, step_s);
     printf("step %5llu / %llu   loss %7.4f   %8.0f tokens/s", (unsigned long long)step->step,
-           (unsigned long long)job->options->steps, step->loss, (double)tool_step_tokens(job) / step_s);
+           (unsigned long long)job->options->steps, step->loss, (double)tool_step_inputs(job) / step_s);
     if (share > 0)
         printf("   %3.0f %% of peak", 100 * share);
     if (step->skipped_count)

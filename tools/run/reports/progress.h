@@ -24,5 +24,7 @@ void tool_progress_end(struct tool_progress *progress);
 /* Of the machine's measured peak, what a step of this length uses; 0: not measured. */
 double tool_peak_share(const struct tool_job *job, double step_s);
 uint64_t tool_step_tokens(const struct tool_job *job);
+/* Those of them that are no padding of packed documents, on average: what a speed counts. */
+uint64_t tool_step_inputs(const struct tool_job *job);
 
 #endif

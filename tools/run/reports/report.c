@@ -285,7 +285,7 @@ void tool_report_time(const struct tool_job *job, double step_s_median, double h
                 printf("  %-28s %9.2f ms %5.1f %%%s\n", causes[w], waits[w] / steps * 1e-6, 100 * waits[w] / total, notes[w]);
     }
     printf("  %-28s %9.2f ms, median %.2f ms: %.0f tokens/s", "step", total / steps * 1e-6, step_s_median * 1e3,
-           (double)tool_step_tokens(job) / step_s_median);
+           (double)tool_step_inputs(job) / step_s_median);
     const double share = tool_peak_share(job, step_s_median);
     if (share > 0)
         printf(", %.0f %% of the products' peak", 100 * share);
