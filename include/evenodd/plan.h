@@ -97,8 +97,8 @@ typedef struct eo_plan_params {
                                     that are loaded round to it, all that reads weights gets what was rounded. The bits are those
                                     of any number of ranks. In static memory. Not with float8_gather */
     bool draft;                  /* [false] a plan to compare with many others, made several times as fast: rows are placed in one
-                                    pass, so the arena may be a few percent larger than without, and the schedule is not proven.
-                                    All else is the same, the lower bound included. No runtime takes it */
+                                    pass, so the arena may be a few percent larger than without, rows and operations have no
+                                    names, and the schedule is not proven. All else is the same, the lower bound included. No runtime takes it */
 } eo_plan_params;
 #define eo_plan_params(...) EO_PARAMS(eo_plan_params, __VA_ARGS__)
 

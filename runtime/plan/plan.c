@@ -435,7 +435,8 @@ static void describe_operation(const eo_plan *plan, eo_list list, const struct e
         out->bytes = plan->rows[o->fence ? plan->fenced_row : plan->norm_gathered_row].bytes;
     if (o->kind == EO_OP_ORTHOGONALIZE)
         out->flops = eo_plan_layer_orthogonal_flops(plan, o->layer);
-    eo_plan_operation_text(plan, o, out->name, sizeof(out->name));
+    if (!plan->params.draft)
+        eo_plan_operation_text(plan, o, out->name, sizeof(out->name));
     for (int s = 0; s < EO_STREAM_COUNT; s++) {
         if (o->wait[s] == EO_NONE)
             continue;

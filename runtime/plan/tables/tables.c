@@ -101,5 +101,5 @@ eo_status eo_plan_make_tables(struct eo_plan *plan, const struct eo_model *model
     EO_TRY(eo_plan_make_frozen_rows(plan));
     EO_TRY(eo_plan_make_matrix_rows(plan));
     EO_TRY(eo_plan_make_other_rows(plan, model));
-    return make_names_unique(plan);
+    return plan->params.draft ? EO_OK : make_names_unique(plan);
 }
