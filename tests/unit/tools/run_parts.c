@@ -212,9 +212,10 @@ Test(run_parts, memory_is_estimated_for_the_ranks_of_this_host)
     cr_assert_eq(tool_job_estimate(&o, &summary, 1), 2 * (program + one));
     o.plan.device = "cuda";
     const uint64_t of_gpu = tool_job_estimate(&o, &summary, 2);
-    cr_assert_eq(tool_job_estimate(&o, &summary, 1), 2 * of_gpu);
-    o.host_ranks = 4;
-    cr_assert_eq(tool_job_estimate(&o, &summary, 2), 2 * of_gpu);
+    cr_assert_eq(tool_job_estimate(&o, &summary, 1), of_gpu); /* a process has its GPU for itself, however many it sees */
+    o.world_ranks = 0;
+    cr_assert_eq(tool_job_estimate(&o, &summary, 8), of_gpu);
+    cr_assert_eq(tool_job_estimate(&o, &summary, 2), 4 * of_gpu);
 }
 
 /* Ranks that a launcher has bound apart have all of theirs, others their part; one at least. */
