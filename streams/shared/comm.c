@@ -117,26 +117,33 @@ static const struct eo_local_peers shared_peers = {
 
 /* -- open and close ---------------------------------------------------------------------------------------------- */
 
-/* The slot of this rank's next communicator; one that was there before must have been left by all. Under the lock. */
-static bool take_slot(struct eo_group *group, uint32_t slot, uint64_t index)
+/*
+ * The slot of communicator `index`: of who came first, else any that was never used or that all have left. 0: there is none
+ * yet, for the group's own is never given. Under the lock.
+ */
+static uint32_t take_slot(struct eo_group *group, uint64_t index)
 {
-    struct eo_local_line *line = eo_shared_line(group, slot);
-    if (line->index == index)
-        return true;
-    if (line->index != 0 && line->closed_count < group->params.rank_count)
-        return false;
-    eo_shared_line_reset(line, group->params.rank_count, index);
-    return true;
+    uint32_t free_slot = 0;
+    for (uint32_t slot = EO_SHARED_SLOTS - 1; slot > 0; slot--) {
+        const struct eo_local_line *line = eo_shared_line(group, slot);
+        if (line->index == index)
+            return slot;
+        if (line->index == 0 || line->closed_count == group->params.rank_count)
+            free_slot = slot;
+    }
+    if (free_slot)
+        eo_shared_line_reset(eo_shared_line(group, free_slot), group->params.rank_count, index);
+    return free_slot;
 }
 
-static eo_status await_slot(struct eo_group *group, uint32_t slot, uint64_t index)
+static eo_status await_slot(struct eo_group *group, uint64_t index, uint32_t *slot)
 {
     struct eo_stopwatch waited = eo_stopwatch_start();
     for (;;) {
         eo_local_lock(group);
-        const bool taken = take_slot(group, slot, index);
+        *slot = take_slot(group, index);
         eo_local_unlock(group);
-        if (taken)
+        if (*slot)
             return EO_OK;
         EO_TRY(eo_local_failure(group));
         if (eo_stopwatch_look(&waited, EO_LOOK_NS_MAX) >= group->params.timeout_ms * UINT64_C(1000000))
@@ -162,8 +169,8 @@ static eo_status shared_open(struct eo_comm **out, struct eo_group *group, uint3
         return EO_ERR_NO_MEMORY;
     }
     const uint64_t index = group->shared->opened + 1; /* 0 is a slot that was never used */
-    const uint32_t slot = 1 + (uint32_t)(index - 1) % (EO_SHARED_SLOTS - 1);
-    eo_status status = await_slot(group, slot, index);
+    uint32_t slot;
+    eo_status status = await_slot(group, index, &slot);
     /* This rank's stages: a page fault in a step would be an allocation. */
     if (status >= 0 && madvise(eo_shared_stage(group, slot, rank, 0), 2 * EO_SHARED_STAGE_BYTES, MADV_POPULATE_WRITE) != 0 &&
         errno != EINVAL) {

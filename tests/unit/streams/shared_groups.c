@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Goal: a group inside a group of processes may end while another thread reports a failure of the family.
+ * Goal: a group inside a group of processes may end while another thread reports a failure of the family. A communicator
+ * that stays open keeps no other from being opened, however many come and go beside it.
  * Method: a world of one process; a wrapped munmap reports the failure right after the inner group's segment is gone.
  */
 #include <criterion/criterion.h>
@@ -8,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "streams/collective.h"
+#include "streams/shared/shared.h"
 
 static const struct eo_comm_ops *shared_ops;
 static struct eo_group *failing; /* when memory is unmapped; NULL: none is */
@@ -53,4 +55,30 @@ Test(shared_groups, a_failure_beside_the_end_of_an_inner_group_finds_nothing_of_
     cr_assert(strstr(text, "it has had enough"), "the failure is '%s'", text);
     shared_ops->group_release(first);
     shared_ops->group_release(group);
+}
+
+Test(shared_groups, a_communicator_that_stays_open_keeps_no_other_out)
+{
+    const struct eo_exchange exchange = {gather_alone, NULL};
+    const struct eo_group_join join = {.rank = 0, .exchange = &exchange};
+    const struct eo_device_params queues = {.queue_count = 2, .ring_capacity = 4, .rank_count = 1};
+    struct eo_group *group = NULL;
+    struct eo_device *device = NULL;
+    struct eo_comm *comms[EO_SHARED_SLOTS] = {NULL};
+    const struct eo_comm_ops *ops = eo_comm_find("shared");
+    cr_assert_eq(eo_device_create(&device, "cpu", &queues), EO_OK);
+    cr_assert_eq(ops->group_create(&group, &(const struct eo_group_params){.rank_count = 1, .timeout_ms = 50, .join = &join}), EO_OK);
+    cr_assert_eq(ops->open(&comms[0], group, 0, device, EO_QUEUE_COMM), EO_OK);
+    for (uint32_t i = 0; i < 3 * EO_SHARED_SLOTS; i++) {
+        cr_assert_eq(ops->open(&comms[1], group, 0, device, EO_QUEUE_COMM), EO_OK, "communicator %u beside the first", i);
+        ops->close(comms[1]);
+    }
+    /* As many as there are slots, and no more. */
+    for (uint32_t i = 1; i < EO_SHARED_SLOTS - 1; i++)
+        cr_assert_eq(ops->open(&comms[i], group, 0, device, EO_QUEUE_COMM), EO_OK);
+    cr_assert_eq(ops->open(&comms[EO_SHARED_SLOTS - 1], group, 0, device, EO_QUEUE_COMM), EO_ERR_TIMEOUT);
+    for (uint32_t i = 0; i < EO_SHARED_SLOTS - 1; i++)
+        ops->close(comms[i]);
+    ops->group_release(group);
+    eo_device_destroy(&device);
 }
