@@ -60,6 +60,33 @@ static eo_status check_layer(const struct eo_checkpoint *checkpoint, const struc
     return EO_OK;
 }
 
+/* Parameters from `first` on that are joined, and so share blocks of state. */
+static uint32_t joined_count(const struct eo_plan *plan, const struct plan_layer *layer, uint32_t first)
+{
+    const uint32_t end = layer->parameter_begin + layer->parameter_count;
+    uint32_t count = 1;
+    while (first + count < end && plan->parameters[first + count].joined)
+        count++;
+    return count;
+}
+
+/* Where state lies in blocks these begin with parameters, and parameters that share some lie alike in both. */
+static eo_status check_blocks(const struct eo_checkpoint *checkpoint, const struct eo_plan *plan,
+                              const struct plan_layer *layer, uint32_t block, struct checkpoint_error *error)
+{
+    const struct checkpoint_parameter *is = checkpoint->files[0].parameters;
+    const uint32_t end = layer->parameter_begin + layer->parameter_count;
+    for (uint32_t p = layer->parameter_begin, count; block > 1 && p < end; p += count) {
+        count = joined_count(plan, layer, p);
+        const struct plan_parameter *first = &plan->parameters[p];
+        SAME(is[p].offset % block == 0 && is[p + count - 1].offset - is[p].offset == first[count - 1].offset - first->offset,
+             "%s: the optimizer's blocks of %s lie otherwise than in this model; join the same parameters "
+             "(eo_parameter_params.joined)",
+             checkpoint->path, first->name);
+    }
+    return EO_OK;
+}
+
 static eo_status check(const struct eo_checkpoint *checkpoint, const struct eo_plan *plan, struct checkpoint_error *error)
 {
     const struct checkpoint_head *head = checkpoint->files[0].head;
@@ -73,6 +100,9 @@ static eo_status check(const struct eo_checkpoint *checkpoint, const struct eo_p
     SAME(states == 0 || states == head->optimizer_states - head->has_ema,
          "%s is of another optimizer: it has %u arrays of state there, %u here", checkpoint->path,
          head->optimizer_states - head->has_ema, states);
+    for (uint32_t l = 0; l < plan->layer_count; l++)
+        for (uint32_t k = 0; !plan->layers[l].frozen && k < states; k++)
+            EO_TRY(check_blocks(checkpoint, plan, &plan->layers[l], eo_checkpoint_block(head, 1 + k), error));
     return EO_OK;
 }
 
@@ -126,16 +156,6 @@ static void produce_words(void *user, uint64_t offset, uint64_t count, float *wo
         memset(words, 0, count * sizeof(*words));
 }
 
-/* Parameters from `first` on that are joined, and so share blocks of state. */
-static uint32_t joined_count(const struct eo_plan *plan, const struct plan_layer *layer, uint32_t first)
-{
-    const uint32_t end = layer->parameter_begin + layer->parameter_count;
-    uint32_t count = 1;
-    while (first + count < end && plan->parameters[first + count].joined)
-        count++;
-    return count;
-}
-
 /* Of an element of a shard, in array k of its state; NULL: of Muon's matrices there is nothing in the second. */
 static float *state_at(struct eo_runtime *rt, uint32_t l, uint32_t k, uint64_t element, uint64_t words)
 {
@@ -162,10 +182,7 @@ static eo_status load_state(struct eo_checkpoint *checkpoint, struct eo_runtime 
         const struct plan_parameter *parameter = &rt->plan->parameters[p], *last = &parameter[count - 1];
         const uint64_t begin = eo_max_u64(own.offset, parameter->offset);
         const uint64_t end = eo_min_u64(own.offset + own.count, eo_align_up(last->offset + last->element_count, block));
-        const uint64_t there = checkpoint->files[0].parameters[p].offset;
-        if (there % block || checkpoint->files[0].parameters[p + count - 1].offset - there != last->offset - parameter->offset)
-            return eo_runtime_fail(rt, EO_ERR_INVALID, "%s: the optimizer's blocks of %s lie otherwise than in this model",
-                                   checkpoint->path, parameter->name);
+        const uint64_t there = checkpoint->files[0].parameters[p].offset; /* check_blocks has compared them */
         if (begin >= end)
             continue;
         EO_TRY(eo_offload_take(rt, l, true));

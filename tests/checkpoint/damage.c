@@ -262,6 +262,13 @@ static void another_model(void)
         (void)saved_run(&cases[i].settings, is_refused, NULL);
         (void)is_told(cases[i].what, cases[i].there, cases[i].here);
     }
+    saved_folder_remove(folder);
+    struct saved_settings blocks = {.ranks = 2, .optimizer = EO_OPTIMIZER_ADAMW8BIT, .body_rows = 304};
+    make_checkpoint(&blocks);
+    blocks.joined = true;
+    saved_log_clear();
+    (void)saved_run(&blocks, is_refused, NULL);
+    (void)is_told(folder, "the optimizer's blocks of body.weight", "lie otherwise");
     tap_case("a checkpoint of another model is refused with the first field that differs, before anything is loaded");
 }
 

@@ -88,9 +88,16 @@ static bool add_model(eo_model *model, const struct saved_settings *s)
                 .padding = l == 1 ? s->padding : 0}, NULL);
         snprintf(name, sizeof(name), "%s.bias", layers[l].layer);
         if (status >= 0)
-            status = eo_model_add_parameter(model, &(const eo_parameter_params){
-                .layer = l, .name = name, .dim_count = 1, .dims = {layers[l].dims[0]}, .no_weight_decay = true, .fp32 = s->fp32,
-                .padding = l == 3 ? s->padding : 0}, NULL);
+            status = eo_model_add_parameter(model,
+                                            &(const eo_parameter_params){.layer = l,
+                                                                         .name = name,
+                                                                         .dim_count = 1,
+                                                                         .dims = {layers[l].dims[0]},
+                                                                         .no_weight_decay = !s->joined,
+                                                                         .fp32 = s->fp32,
+                                                                         .joined = l == 1 && s->joined,
+                                                                         .padding = l == 3 ? s->padding : 0},
+                                            NULL);
     }
     for (uint32_t p = 0; p < POSITIONS && status >= 0; p++) {
         snprintf(name, sizeof(name), "use%u", p);

@@ -28,6 +28,7 @@ struct saved_settings {
     eo_optimizer optimizer;
     bool fp32;          /* of biases and the fixed matrix */
     uint32_t padding;   /* elements behind the body's matrix and the head's bias */
+    bool joined;        /* the body's bias to its matrix, whose rows are then a multiple of 16 */
 };
 
 struct saved_rank {
