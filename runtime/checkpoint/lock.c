@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * One run at a time writes checkpoints to a folder: two would put files of different trainings into one checkpoint. The
- * kernel gives the lock back when the process ends, however it ends; the file stays.
+ * kernel gives the lock back when the process and those it has forked end, however they end; the file stays.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -119,8 +119,11 @@ void eo_checkpoint_remove_made(const char *folder)
     (void)rmdir(folder);
 }
 
+/* What the trainer has forked has the file open too: closing ours alone would keep the lock. */
 void eo_checkpoint_unlock(int file)
 {
-    if (file >= 0)
-        close(file);
+    if (file < 0)
+        return;
+    (void)flock(file, LOCK_UN);
+    close(file);
 }

@@ -477,9 +477,17 @@ static void second_run(struct saved_rank *self)
                    !second);
         CHECK_THAT(strstr(saved_log_text(), "another run writes checkpoints there (process "));
     }
+    const pid_t child = self->rank == 0 ? fork() : -1; /* a data loader, say, which has the lock's file open too */
+    if (child == 0)
+        for (;;)
+            pause();
     eo_saver_destroy(&first);
     CHECK_THAT(eo_saver_create(&second, eo_saver_params(.runtime = self->runtime, .folder = folder)) == EO_OK);
     eo_saver_destroy(&second);
+    if (child > 0) {
+        (void)kill(child, SIGKILL);
+        (void)waitpid(child, NULL, 0);
+    }
 }
 
 static void saves_unlocked(struct saved_rank *self)
@@ -514,7 +522,8 @@ void checkpoint_disk_cases(void)
     without_exchange();
     tap_case("where names cannot be exchanged, a step that is saved again replaces the old one all the same");
     (void)saved_run(&small, second_run, NULL);
-    tap_case("a second run that would write to the same folder is refused, until the first one has ended");
+    tap_case(
+        "a second run that would write to the same folder is refused, until the first one has ended, whatever that has forked");
     without_locks();
     tap_case("where there are no locks that is said, and checkpoints are written");
     clear_folder();
