@@ -31,7 +31,8 @@ typedef struct eo_checkpoint eo_checkpoint;
 
 typedef struct eo_saver_params {
     eo_runtime *runtime;      /* required; must outlive the saver */
-    const char *folder;       /* required: where checkpoints go; made if it is not there. One for all ranks */
+    const char *folder;       /* required: where checkpoints go; made by rank 0 if it is not there, but not
+                                 the folders above it. One for all ranks */
     uint32_t keep;            /* [0: all] when a new one is whole, only so many newest ones stay */
     uint32_t blob_bytes_max;  /* [4096] of the trainer's own */
     const eo_log *log;        /* [silence] copied; called from the saver's thread too */
@@ -87,7 +88,8 @@ EO_EXPORT uint64_t eo_saver_bytes(const eo_plan *plan, uint32_t rank, uint32_t b
  * Reserves the memory, starts the thread that writes. Rank 0 makes the folder and locks it (FOLDER/.lock) until its saver
  * is destroyed or its process ends (of a killed one: and those that it has forked, unless they run another program); that
  * it cannot be locked is a warning in the runtime's log. Not collective. EO_OK,
- * EO_ERR_INVALID: another run writes there, FOLDER/.lock is no file, or a parameter is wrong, EO_ERR_NO_MEMORY.
+ * EO_ERR_INVALID: another run writes there, the folder cannot be made, FOLDER/.lock is no file, or a parameter is wrong,
+ * EO_ERR_NO_MEMORY.
  */
 #define eo_saver_create EO_OF_API(eo_saver_create)
 EO_EXPORT EO_NODISCARD eo_status eo_saver_create(eo_saver **out, const eo_saver_params *params);
@@ -202,7 +204,8 @@ EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_verify_part(eo_checkpoint *checkp
 
 /*
  * Writes it once more into `folder`, for another number of ranks, sharded evenly, layer by layer. The trainer's bytes
- * of rank 0 go to all. The folder is locked meanwhile. EO_OK, EO_ERR_IO, EO_ERR_INVALID (another run writes there),
+ * of rank 0 go to all. The folder is locked meanwhile. EO_OK, EO_ERR_IO, EO_ERR_INVALID (another run writes there, or
+ * the folder cannot be made),
  * EO_ERR_NO_MEMORY.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_reshard(eo_checkpoint *checkpoint, const char *folder,

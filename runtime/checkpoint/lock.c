@@ -82,10 +82,12 @@ eo_status eo_checkpoint_lock(int *out, const char *folder, const eo_log *log, st
     char path[CHECKPOINT_PATH_MAX], owner[OWNER_BYTES], reason[128];
     *out = -1;
     const int used = snprintf(path, sizeof(path), "%s/.lock", folder);
-    if (used < 0 || used >= (int)sizeof(path))
-        return eo_checkpoint_io_error(error, 0, "%.100s...: the path is too long", folder);
-    if (eo_checkpoint_make_folder(folder, error) < 0)
-        return EO_OK; /* the first save tells it */
+    if (used < 0 || used >= (int)sizeof(path)) {
+        (void)eo_checkpoint_io_error(error, 0, "%.100s...: the path is too long", folder);
+        return EO_ERR_INVALID;
+    }
+    if (eo_checkpoint_make_folder(folder, error) < 0) /* told now, and not by the first save, hours later */
+        return EO_ERR_INVALID;
     *out = lock_file(path);
     if (*out >= 0) {
         write_owner(path);

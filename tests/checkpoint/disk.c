@@ -68,7 +68,7 @@ int __wrap_flock(int file, int operation)
 
 static bool write_text_to(const char *path, const char *text)
 {
-    const int file = open(path, O_WRONLY);
+    const int file = open(path, O_WRONLY | O_CREAT, 0600);
     const bool good = file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text);
     if (file >= 0)
         close(file);
@@ -490,6 +490,24 @@ static void second_run(struct saved_rank *self)
     }
 }
 
+/* Refused at once, and the runtime goes on. */
+static void wants_no_folder(struct saved_rank *self)
+{
+    static const char *const ways[][2] = {{"not/there", "cannot create the folder "}, {"file", "Not a directory"}};
+    char path[400];
+    saved_initialise(self);
+    for (size_t i = 0; i < 2 && self->rank == 0; i++) {
+        eo_saver *saver;
+        snprintf(path, sizeof(path), "%s/%s", folder, ways[i][0]);
+        CHECK_THAT(i == 0 || write_text_to(path, "no folder"));
+        saved_log_clear();
+        CHECK_THAT(eo_saver_create(&saver, eo_saver_params(.runtime = self->runtime, .folder = path)) == EO_ERR_INVALID &&
+                   !saver);
+        CHECK_THAT(strstr(saved_log_text(), ways[i][1]) && strstr(saved_log_text(), path));
+    }
+    saved_steps(self, 1);
+}
+
 static void saves_unlocked(struct saved_rank *self)
 {
     saved_initialise(self);
@@ -524,6 +542,9 @@ void checkpoint_disk_cases(void)
     (void)saved_run(&small, second_run, NULL);
     tap_case(
         "a second run that would write to the same folder is refused, until the first one has ended, whatever that has forked");
+    clear_folder();
+    (void)saved_run(&small, wants_no_folder, NULL);
+    tap_case("a folder that cannot be made is refused when the saver is created, and training goes on");
     without_locks();
     tap_case("where there are no locks that is said, and checkpoints are written");
     clear_folder();
