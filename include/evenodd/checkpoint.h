@@ -184,9 +184,10 @@ EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_blob(eo_checkpoint *checkpoint, u
 
 /*
  * Fills this rank's shards and optimizer state, and sets the number of the step. Not collective, but all ranks must do
- * it, between steps; the next step runs the first-step list. EO_ERR_INVALID: another model; EO_ERR_IO: a file is
- * damaged, named with its section; then the runtime's weights are worth nothing, and only its destruction is left. The other
- * ranks do not learn of it by themselves: agree on another checkpoint and make new runtimes, or call eo_world_abort.
+ * it, between steps; the next step runs the first-step list. EO_ERR_INVALID: another model, and nothing was changed (the
+ * runtime logs what differs, see eo_runtime_error); EO_ERR_IO: a file is damaged, named with its section; then the runtime's
+ * weights are worth nothing, and only its destruction is left. The other ranks do not learn of it by themselves: agree on
+ * another checkpoint and make new runtimes, or call eo_world_abort.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_load(eo_checkpoint *checkpoint, eo_runtime *runtime);
 

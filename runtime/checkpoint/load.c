@@ -218,7 +218,10 @@ eo_status eo_checkpoint_load(eo_checkpoint *checkpoint, eo_runtime *rt)
         return EO_ERR_INVALID;
     if (rt->cursor.phase != PHASE_IDLE)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_checkpoint_load works only between steps; end the step first");
-    EO_TRY(eo_checkpoint_check(checkpoint, rt->plan)); /* of this rank alone: before what all do together */
+    struct checkpoint_error error = {""};
+    const eo_status fits = check(checkpoint, rt->plan, &error); /* of this rank alone: before what all do together */
+    if (fits < 0)
+        return eo_runtime_fail(rt, fits, "%s", error.text);
     EO_TRY(eo_runtime_leave_schedule(rt));
     eo_saver_await_layer(rt, EO_NONE);
     RUNTIME_TRY(rt, load(checkpoint, rt), "cannot load the checkpoint %s", checkpoint->path);

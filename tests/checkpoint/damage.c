@@ -241,7 +241,7 @@ static void is_refused(struct saved_rank *self)
 {
     saved_initialise(self);
     const uint64_t before = saved_hash(self);
-    CHECK_THAT(saved_load(self, folder) == EO_ERR_INVALID);
+    CHECK_THAT(saved_load(self, folder) == EO_ERR_INVALID && strstr(eo_runtime_error(self->runtime), folder));
     CHECK_THAT(saved_hash(self) == before); /* nothing half done */
 }
 
