@@ -242,6 +242,8 @@ eo_status eo_update_finish(struct eo_runtime *rt, eo_step_report *report, size_t
     if (report || is_known)
         EO_TRY(eo_host_finish_steps(rt, rt->steps.finished + 1));
     rt->steps.finished++;
+    if (rt->params.recorder)
+        eo_flight_recorder_finish(rt->params.recorder, rt->steps.finished);
     rt->stats.steps++;
     rt->stats.step_ns += eo_now_ns() - rt->steps.begin_ns;
     rt->cursor.phase = PHASE_IDLE;

@@ -152,6 +152,7 @@ eo_status eo_flight_recorder_begin(struct eo_flight_recorder *recorder, struct e
     atomic_store(&head->last_name, FLIGHT_NO_NAME); /* who looks now reads no name */
     atomic_store(&head->count, 0);
     atomic_store(&head->step, 0);
+    atomic_store(&head->last_step, 0);
     for (uint32_t i = 0; i < name_count; i++)
         snprintf(name_of(recorder, i), FLIGHT_NAME_BYTES, "%s", names[i] ? names[i] : "");
     head->name_count = name_count;
@@ -194,15 +195,16 @@ static void describe(const struct eo_flight_recorder *recorder, char *text, size
     const struct flight_head *head = recorder->head;
     const uint32_t note = atomic_load_explicit(&head->note, memory_order_acquire);
     const uint64_t count = atomic_load_explicit(&head->count, memory_order_acquire);
-    const uint64_t step = atomic_load_explicit(&head->step, memory_order_relaxed);
+    const uint64_t steps = atomic_load_explicit(&head->step, memory_order_relaxed);
+    const uint64_t last_step = atomic_load_explicit(&head->last_step, memory_order_relaxed);
     const uint32_t name = atomic_load_explicit(&head->last_name, memory_order_relaxed);
     if (note < FLIGHT_NOTES)
         snprintf(text, bytes, "%s, after step %llu", names_of(recorder) + (size_t)note * FLIGHT_NAME_BYTES,
-                 (unsigned long long)step);
+                 (unsigned long long)steps);
     else if (count == 0 || name == FLIGHT_NO_NAME)
         snprintf(text, bytes, "its start");
     else
-        snprintf(text, bytes, "step %llu, %s", (unsigned long long)step + 1, name_of(recorder, name));
+        snprintf(text, bytes, "step %llu, %s", (unsigned long long)last_step + 1, name_of(recorder, name));
 }
 
 void eo_flight_recorder_last(const eo_flight_recorder *recorder, char *text, size_t bytes)

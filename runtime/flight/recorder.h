@@ -28,10 +28,11 @@ struct flight_head {
     int64_t clock_ns;
     uint32_t name_count, capacity; /* 0: no runtime has used it yet */
     _Atomic uint64_t count;        /* of entries ever added */
-    _Atomic uint64_t step;         /* of the newest entry, finished ones before it */
+    _Atomic uint64_t step;         /* finished ones */
     _Atomic uint32_t last_name, note, note_count; /* note: FLIGHT_NO_NAME, or which of the notes */
     uint64_t run;
     int64_t made_ns;
+    _Atomic uint64_t last_step; /* finished before the newest entry */
 };
 _Static_assert(sizeof(struct flight_head) <= FLIGHT_PAGE, "the head is a page");
 
@@ -58,7 +59,13 @@ static inline void eo_flight_recorder_mark(struct eo_flight_recorder *recorder, 
     struct flight_head *head = recorder->head;
     atomic_store_explicit(&head->last_name, name, memory_order_relaxed);
     atomic_store_explicit(&head->step, step, memory_order_relaxed);
+    atomic_store_explicit(&head->last_step, step, memory_order_relaxed);
     atomic_store_explicit(&head->count, count, memory_order_release); /* after the entry itself */
+}
+
+static inline void eo_flight_recorder_finish(struct eo_flight_recorder *recorder, uint64_t steps)
+{
+    atomic_store_explicit(&recorder->head->step, steps, memory_order_release);
 }
 
 #endif

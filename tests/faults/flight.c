@@ -136,13 +136,14 @@ static void in_order(void)
     tap(strstr(last, "step 7, ") == last, "afterwards it tells the step and the newest operation: %s", last);
     eo_flight_recorder_note(ranks[0].recorder, "a pause");
     eo_flight_recorder_last(ranks[0].recorder, last, sizeof(last));
-    tap(strcmp(last, "a pause, after step 6") == 0, "a note of the trainer's comes before it: %s", last);
+    tap(strcmp(last, "a pause, after step 7") == 0, "a note of the trainer's comes before it: %s", last);
     eo_flight_recorder_note(ranks[0].recorder, NULL);
     end(ranks);
     good = eo_flight_log_open(&a, path_of(0), NULL) >= 0 && eo_flight_log_open(&b, path_of(1), NULL) >= 0;
     const eo_flight_info info = good ? eo_flight_log_info(a) : (eo_flight_info){0};
-    tap(good && info.finished && info.rank_count == 2 && info.process == (uint32_t)getpid() && strcmp(info.host, "here") == 0,
-        "the file says whose it is, and that all ended in order");
+    tap(good && info.finished && info.steps == 7 && info.rank_count == 2 && info.process == (uint32_t)getpid() &&
+            strcmp(info.host, "here") == 0,
+        "the file says whose it is, how many steps have ended, and that all did in order");
     uint64_t same = 0, ended = 0;
     for (uint64_t i = info.first; i < info.count; i++) {
         const bool both = eo_flight_log_entry(a, i, &x) && eo_flight_log_entry(b, i, &y);
