@@ -146,6 +146,8 @@ eo_status eo_step_end_sized(eo_runtime *rt, const eo_step_params *params, eo_ste
     EO_TRY(rt->mode->step_end(rt));
     if (recording)
         EO_TRY(eo_graph_end(rt));
+    else
+        eo_runtime_end_entries(&rt->timeline);
     eo_runtime_book_waits(rt);
     EO_TRY(eo_update_finish(rt, report, report_bytes));
     return report ? eo_graph_take_times(rt) : EO_OK;

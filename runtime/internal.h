@@ -137,6 +137,7 @@ struct runtime_graph {
 struct runtime_timeline {
     struct eo_timeline ring;
     uint64_t step_begin[3]; /* the ring's count at the begin of the last steps: [0] the newest */
+    uint64_t step_end[3];   /* at their ends: evaluations and what else comes between steps lies behind */
     const char **names;     /* of operations, by kind and position or layer */
     struct eo_timeline_entry *open; /* of the pass under way */
 };
@@ -298,8 +299,9 @@ size_t eo_runtime_name_count(const struct eo_plan *plan);
 struct eo_timeline_entry *eo_runtime_entry(struct eo_runtime *rt, eo_operation_kind kind, eo_stream_id stream,
                                            uint32_t position, uint32_t layer, uint32_t operation);
 
-/* What is added from now on is of another step. */
+/* What is added from now on is of another step; of none. */
 void eo_runtime_begin_entries(struct runtime_timeline *timeline);
+void eo_runtime_end_entries(struct runtime_timeline *timeline);
 
 /* Operations between the two have this name for profilers. */
 void eo_runtime_range_begin(struct eo_runtime *rt, const char *name);

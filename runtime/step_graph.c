@@ -84,6 +84,7 @@ eo_status eo_graph_take_times(struct eo_runtime *rt)
     const uint64_t begin_ns = eo_now_ns();
     eo_runtime_begin_entries(&rt->timeline);
     eo_graph_times_tell(rt->graph.times, rt->device, &rt->timeline.ring, rt->stats.wait_ns);
+    eo_runtime_end_entries(&rt->timeline);
     rt->stats.host_wait_ns += eo_now_ns() - begin_ns;
     return EO_OK;
 }

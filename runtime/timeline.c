@@ -108,9 +108,16 @@ void eo_runtime_close_pass(struct eo_runtime *rt)
 
 void eo_runtime_begin_entries(struct runtime_timeline *timeline)
 {
-    timeline->step_begin[2] = timeline->step_begin[1];
-    timeline->step_begin[1] = timeline->step_begin[0];
-    timeline->step_begin[0] = timeline->ring.count;
+    for (int i = 2; i > 0; i--) {
+        timeline->step_begin[i] = timeline->step_begin[i - 1];
+        timeline->step_end[i] = timeline->step_end[i - 1];
+    }
+    timeline->step_begin[0] = timeline->step_end[0] = timeline->ring.count;
+}
+
+void eo_runtime_end_entries(struct runtime_timeline *timeline)
+{
+    timeline->step_end[0] = timeline->ring.count;
 }
 
 /* The step whose collectives have surely all ended is the last but one: gathers at the end of the last may still run
@@ -121,7 +128,7 @@ uint32_t eo_runtime_timeline_sized(const eo_runtime *rt, eo_timeline_record *rec
         return 0;
     rt->device->ops->resolve_stamps(rt->device);
     const uint32_t in_step = rt->cursor.phase == PHASE_STEP; /* then the newest begin is of a step not finished yet */
-    const uint64_t begin = rt->timeline.step_begin[in_step + 1], end = rt->timeline.step_begin[in_step];
+    const uint64_t begin = rt->timeline.step_begin[in_step + 1], end = rt->timeline.step_end[in_step + 1];
     uint32_t count = 0;
     for (uint64_t i = begin; i < end && count < capacity; i++) {
         if (i + rt->timeline.ring.capacity < rt->timeline.ring.count)

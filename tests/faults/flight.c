@@ -26,8 +26,9 @@ struct rank {
     float weight;
 };
 
-static void make_plan(void)
+static eo_plan *make_plan(uint32_t ranks)
 {
+    eo_plan *made;
     eo_model *model;
     if (eo_model_create(&model, eo_model_params(.name = "small")) < 0)
         exit(1);
@@ -42,9 +43,10 @@ static void make_plan(void)
             eo_model_add_position(model, eo_position_params(.layer = layer), &unused) < 0)
             exit(1);
     }
-    if (eo_plan_create(&plan, model, eo_plan_params(.rank_count = 2)) < 0)
+    if (eo_plan_create(&made, model, eo_plan_params(.rank_count = ranks)) < 0)
         exit(1);
     eo_model_destroy(&model);
+    return made;
 }
 
 /* The gradient of each element is 1 + the rank's number in the world of all. */
@@ -263,12 +265,44 @@ static void inner_worlds(void)
     }
 }
 
+/* One rank, so that nothing differs but what is between the steps. */
+static void between_steps(void)
+{
+    enum { RECORDS = 256 };
+    static eo_timeline_record before[RECORDS], after[RECORDS];
+    struct rank rank = {.stop_at = UINT32_MAX};
+    eo_plan *alone = make_plan(1);
+    eo_runtime *rt = NULL;
+    const eo_view *view;
+    bool good = eo_world_create_local(&rank.world, eo_world_params(.rank_count = 1)) >= 0 &&
+                eo_runtime_create(&rt, eo_runtime_params(.plan = alone, .world = rank.world)) >= 0;
+    for (int s = 0; s < 3 && good; s++)
+        good = step(&rank, rt, UINT32_MAX) >= 0;
+    const uint32_t count = eo_runtime_timeline(rt, before, RECORDS);
+    for (int e = 0; e < 2 && good; e++) {
+        good = eo_evaluation_begin(rt) >= 0;
+        for (uint32_t p = 0; p < LAYERS && good; p++)
+            good = eo_forward_begin(rt, p, &view) >= 0 && eo_forward_end(rt, p) >= 0;
+        good = good && eo_evaluation_end(rt) >= 0;
+    }
+    good = good && step(&rank, rt, UINT32_MAX) >= 0; /* the timeline is of the step before, and the evaluations */
+    const uint32_t again = eo_runtime_timeline(rt, after, RECORDS);
+    for (uint32_t i = 0; i < count && good; i++)
+        good = after[i].operation == before[i].operation;
+    tap(good && count > 0 && again == count,
+        "the timeline of a step has nothing of evaluations behind it (%u records, then %u)", count, again);
+    eo_runtime_destroy(&rt);
+    eo_world_destroy(&rank.world);
+    eo_plan_destroy(&alone);
+}
+
 int main(void)
 {
     if (!mkdtemp(folder))
         return 1;
-    make_plan();
+    plan = make_plan(2);
     in_order();
+    between_steps();
     cut_off();
     damaged();
     inner_worlds();
