@@ -33,7 +33,9 @@ typedef struct eo_saver_params {
     eo_runtime *runtime;      /* required; must outlive the saver */
     const char *folder;       /* required: where checkpoints go; made by rank 0 if it is not there, but not
                                  the folders above it. One for all ranks */
-    uint32_t keep;            /* [0: all] when a new one is whole, only so many newest ones stay */
+    uint32_t keep;            /* [0: all] when a new one is whole, it and the keep - 1 highest steps below it stay. Steps above
+                                 it, of a run that was begun anew at an earlier one, stay too, and eo_checkpoint_find takes
+                                 them for newest: begin such a run in another folder */
     uint32_t blob_bytes_max;  /* [4096] of the trainer's own */
     const eo_log *log;        /* [silence] copied; called from the saver's thread too */
     bool in_place;            /* with GPUs: no copy of what is offloaded [only where host memory has no room for one] */
