@@ -37,7 +37,9 @@ typedef struct eo_rendezvous_params {
     uint32_t local_rank, local_count; /* [0, 1] among the ranks of this host: these meet without a network. Rank 0 has
                                          local rank 0 */
     const char *address, *port;       /* of rank 0, for ranks of several hosts: a name or number that the others reach, of
-                                         an interface of rank 0's host. Nothing else is listened to */
+                                         an interface of rank 0's host. With more than 8 ranks elsewhere the first
+                                         rank of another host listens too, at a free port of the address by which it reached
+                                         rank 0: from 10 hosts on hosts connect to each other */
     const unsigned char *token;       /* [none: only on one host, or `insecure`] EO_TOKEN_BYTES */
     const char *job;                  /* [""] the same on all ranks of a job, another for every start: keeps jobs apart */
     const char *host;                 /* [its name] how this host is called in messages */
