@@ -68,7 +68,7 @@ typedef struct eo_world_join_params {
     eo_rendezvous *rendezvous;  /* required; outlives the world */
     const char *device;         /* ["cpu"] "cuda" */
     uint32_t device_index;      /* [0] */
-    const char *collectives;    /* [cuda: "nccl"; cpu: "shared" where all ranks are on one machine, else
+    const char *collectives;    /* [cuda: "nccl"; cpu: "shared" (64 ranks at most) where all are on one machine, else
                                    "mpi"] how ranks reach each other's memory */
     const char *mode;           /* nccl: see evenodd/world_nccl.h */
     bool launch_order_is_implicit; /* nccl: the same */
@@ -88,8 +88,8 @@ extern "C" {
  * Waits until all ranks have come. Starts a thread, which lives until destroy.
  *
  * EO_OK
- * EO_ERR_INVALID   arguments; this rank was refused, or does not hold the token (logged: why)
- * EO_ERR_TIMEOUT   not all came: the log names who is missing
+ * EO_ERR_INVALID   arguments; this rank was refused, or does not hold rank 0's token (logged: why)
+ * EO_ERR_TIMEOUT   not all came: the log names who is missing. Ranks of one host with different tokens do not meet, either
  * EO_ERR_COMM      one was lost while the others came
  * EO_ERR_IO        the address cannot be listened to, or a name was not known within timeout_ms
  * EO_ERR_NO_MEMORY

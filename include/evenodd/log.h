@@ -11,8 +11,8 @@ typedef enum eo_log_level {
     EO_LOG_ERROR, /* the call that logs it fails */
     EO_LOG_WARN,  /* works, but not as you would want */
     EO_LOG_INFO,  /* once per object: plan, placement, topology */
-    EO_LOG_DEBUG, /* once per step */
-    EO_LOG_TRACE, /* once per enqueued operation */
+    EO_LOG_DEBUG, /* which kernels evenodd_layers chose; of this library nothing yet */
+    EO_LOG_TRACE, /* nothing yet */
 } eo_log_level;
 
 /* May be called from any thread of the library, the communication thread included. `text` lives during the call. */

@@ -161,7 +161,7 @@ typedef struct eo_parameter_info {
     uint32_t dim_count;
     uint64_t dims[EO_DIMS_MAX];
     uint64_t element_count;
-    uint64_t padding; /* elements behind it, of no account */
+    uint64_t padding; /* elements behind it, of no account; 0 in eo_weights_visit */
     bool no_weight_decay;
     bool frozen;
     bool float8_gather;

@@ -56,7 +56,7 @@ typedef struct eo_plan_params {
     bool separate_reduce_stream; /* [false] reduce-scatters on a communication stream of their own */
     bool separate_reservations; /* [false] gather and gradient memory in a reservation each, for devices that register
                                    them with different communicators; larger where embedding and head are large */
-    const eo_log *log;        /* [silence] used during the call */
+    const eo_log *log;          /* [the model's] used during the call */
     uint32_t offload_layers;  /* [0] trainable layers whose optimizer state, and in bf16 the low halves of the master weights,
                                  lie in EO_SPACE_DISK between their updates: the last ones in the order of updates;
                                  UINT32_MAX for all. Changes no bit */

@@ -154,7 +154,7 @@ typedef struct eo_parameter_group {
     float clip;                 /* [0: off] of a clip_group above 0 the largest norm; in one of its groups, or the same in several */
 } eo_parameter_group;
 
-/* Every number must be finite and not negative, but for `values`; anything else is EO_ERR_INVALID. */
+/* Every number must be finite and not negative, but for `values` and an infinite `clip`; anything else is EO_ERR_INVALID. */
 typedef struct eo_step_params {
     float learning_rate; /* required by the library's optimizers: 0 only with `exact` */
     float beta1;         /* [0.9] below 1; of SGD the momentum */
@@ -199,7 +199,7 @@ typedef struct eo_step_report {
                                   layers 0. Their squares, as those of the groups, add up to that of gradient_norm. The
                                   runtime's memory: holds until the fourth step after this one ends */
     uint32_t layer_count;      /* 0 with NULL */
-    uint32_t group_count;      /* those below the highest in the model; 0 with NULL */
+    uint32_t group_count;      /* the highest in the model + 1; 0 with NULL */
     const eo_group_norm *group_norms; /* by group (eo_parameter_params.group), like them */
     uint64_t done_ns;          /* when these sums were on the host, by the monotonic clock: on a GPU its own time, whenever the
                                   report is asked for. Steps right after each other took the difference */

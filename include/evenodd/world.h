@@ -12,7 +12,7 @@
 typedef struct eo_world eo_world;
 
 typedef struct eo_world_params {
-    uint32_t rank_count;          /* [1] */
+    uint32_t rank_count;          /* [1] at most 64 */
     uint32_t timeout_ms;          /* [60000] the longest wait for another rank in one collective */
     double fabric_gigabytes_per_s;/* [0: none] simulated link: a collective takes at least bytes / this ... */
     double fabric_latency_us;     /* [0] ... plus this, without using the processor */
