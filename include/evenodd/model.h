@@ -22,7 +22,7 @@
 #include <evenodd/status.h>
 
 #define EO_DIMS_MAX 4
-#define EO_NAME_MAX 64 /* bytes of a name with its end */
+#define EO_NAME_MAX 64 /* bytes of a name with its end; without control characters */
 #define EO_GROUPS_MAX 256 /* groups of parameters */
 #define EO_FP32_ELEMENTS_MAX (1 << 22) /* of a parameter with fp32 */
 

@@ -152,6 +152,27 @@ Test(model, each_of_many_parameters_is_found_by_its_name)
     eo_model_destroy(&model);
 }
 
+/*
+ * Checkpoints cannot hold control characters, so no name has them; all else is taken.
+ */
+Test(model, names_have_no_control_characters)
+{
+    static const char *const names[] = {"b\tias", "bias\n", "\x01", "bi\x7f"};
+    eo_model *model = start();
+    uint32_t out;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        eo_model *other;
+        eo_test_text[0] = '\0';
+        cr_assert_eq(eo_model_create(&other, eo_model_params(.name = names[i], .log = &eo_test_log)), EO_ERR_INVALID);
+        cr_assert(strstr(eo_test_text, "control character"), "'%s'", eo_test_text);
+        cr_assert_eq(eo_model_add_layer(model, eo_layer_params(.name = names[i]), NULL), EO_ERR_INVALID);
+        cr_assert_eq(PARAMETER(.layer = 0, .name = names[i], .dim_count = 1, .dims = {1}), EO_ERR_INVALID);
+        cr_assert_eq(eo_model_add_position(model, eo_position_params(.layer = 0, .name = names[i]), NULL), EO_ERR_INVALID);
+    }
+    cr_assert_eq(PARAMETER(.layer = 0, .name = "\xc3\x84 \"\\ ", .dim_count = 1, .dims = {1}), EO_OK);
+    eo_model_destroy(&model);
+}
+
 static void expect_no_plan(const eo_model *model, const char *part)
 {
     eo_plan *plan;
