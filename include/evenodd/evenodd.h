@@ -12,7 +12,8 @@
  * Handles are opaque. Parameter structs are read during the call; a zero stands for the value in brackets (where a zero is
  * a value too, the struct gives a way to say so: eo_step_params.exact, EO_NO_STATE). Every call takes NULL: what returns a
  * status refuses it, getters answer 0, "" or nothing. Functions that can fail return eo_status, `< 0` is failure, and a call
- * that refuses its arguments (EO_ERR_INVALID) changes nothing. The library never prints, exits or reads the environment.
+ * that refuses its arguments (EO_ERR_INVALID) changes nothing, but for what eo_runtime_create says of its world. The library
+ * never prints, exits or reads the environment.
  */
 #ifndef EVENODD_EVENODD_H
 #define EVENODD_EVENODD_H
