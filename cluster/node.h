@@ -29,7 +29,6 @@ enum {
     EO_ACTIVITY_BYTES = 112,
     EO_FAILURE_BYTES = 1024,
     EO_GATHER_BYTES_MAX = 4096, /* of one rank */
-    EO_GATHER_BYTES_LAST = 0,   /* the gather in which ranks leave: nobody else's has none */
 };
 
 enum eo_message {
@@ -158,7 +157,7 @@ bool eo_node_take(struct eo_node *node, struct eo_node_link *link, enum eo_messa
 /* The link has ended; the node forgets it. `why`: in words, where it is SILENT for how long. */
 void eo_node_down(struct eo_node *node, struct eo_node_link *link, enum eo_link_end end, const char *why);
 
-/* This rank's blob of the next gather, of EO_GATHER_BYTES_MAX at most; one at a time. EO_ERR_NO_MEMORY. */
+/* This rank's blob of the next gather; one at a time. EO_ERR_NO_MEMORY. */
 EO_NODISCARD eo_status eo_node_gather(struct eo_node *node, const void *blob, uint32_t bytes);
 void eo_node_fail(struct eo_node *node, const struct eo_failure *failure);
 /* What lies on all links to say on, at every beat. */

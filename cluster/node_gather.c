@@ -24,10 +24,9 @@ static bool agrees(struct eo_node *node, uint64_t number, uint32_t bytes, const 
         return true;
     if (from)
         eo_member_text(&from->peer, name, sizeof(name));
-    eo_node_give_up(node, EO_ERR_INVALID,
-                    "the ranks disagree about an exchange: %s, or a rank behind it, is in exchange %llu "
-                    "with %u bytes, others are in %llu with %u (0: they leave)",
-                    name, (unsigned long long)number, bytes, (unsigned long long)node->gather_number, node->gather_bytes);
+    eo_node_give_up(node, EO_ERR_INVALID, "the ranks disagree about an exchange: %s, or a rank behind it, is in exchange %llu "
+                    "with %u bytes, others are in %llu with %u", name, (unsigned long long)number, bytes,
+                    (unsigned long long)node->gather_number, node->gather_bytes);
     return false;
 }
 
@@ -51,7 +50,7 @@ eo_status eo_node_gather(struct eo_node *node, const void *blob, uint32_t bytes)
     unsigned char rank[4];
     struct eo_writer w = {rank, rank + 4, false};
     eo_put(&w, node->self.rank, 4);
-    EO_ASSERT(!node->gather_own && bytes <= EO_GATHER_BYTES_MAX);
+    EO_ASSERT(!node->gather_own && bytes >= 1 && bytes <= EO_GATHER_BYTES_MAX);
     if (!agrees(node, node->gather_number, bytes, NULL))
         return EO_OK; /* told by the failure */
     if (!add_parts(node, rank, 4) || !add_parts(node, blob, bytes))
@@ -209,7 +208,7 @@ bool eo_node_take_up(struct eo_node *node, struct eo_node_link *link, struct eo_
     const uint32_t bytes = (uint32_t)eo_get(r, 4);
     const size_t left = (size_t)(r->end - r->at);
     if (r->overran || (link->kind != EO_LINK_LEAF && link->kind != EO_LINK_CHILD) || link->contributed ||
-        bytes > EO_GATHER_BYTES_MAX || left == 0 || left % (4 + bytes))
+        bytes == 0 || bytes > EO_GATHER_BYTES_MAX || left == 0 || left % (4 + bytes))
         return false;
     if (!agrees(node, number, bytes, link))
         return true;

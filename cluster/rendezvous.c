@@ -271,8 +271,13 @@ static struct timespec deadline_in(uint64_t ms)
     return end;
 }
 
-static eo_status exchange(eo_rendezvous *rv, const void *send, uint32_t bytes, void *recv, uint64_t limit_ns)
+eo_status eo_rendezvous_all_gather(eo_rendezvous *rv, const void *send, uint32_t bytes, void *recv)
 {
+    if (!rv || !send || !recv)
+        return EO_ERR_INVALID;
+    EO_REQUIRE(&rv->log, bytes >= 1 && bytes <= EO_EXCHANGE_MAX, "an exchange of %u bytes a rank; 1 to %d are possible",
+               bytes, EO_EXCHANGE_MAX);
+    const uint64_t limit_ns = ((uint64_t)rv->params.timeout_ms + EXCHANGE_GRACE_MS) * 1000000u;
     struct eo_stopwatch waited = eo_stopwatch_start();
     pthread_mutex_lock(&rv->mutex);
     /* After a failure nothing is exchanged: this rank's part of the exchange that failed may be on its way still. */
@@ -311,15 +316,6 @@ static eo_status exchange(eo_rendezvous *rv, const void *send, uint32_t bytes, v
         eo_rendezvous_fail(rv, EO_ERR_TIMEOUT, text);
     }
     return status;
-}
-
-eo_status eo_rendezvous_all_gather(eo_rendezvous *rv, const void *send, uint32_t bytes, void *recv)
-{
-    if (!rv || !send || !recv)
-        return EO_ERR_INVALID;
-    EO_REQUIRE(&rv->log, bytes >= 1 && bytes <= EO_EXCHANGE_MAX, "an exchange of %u bytes a rank; 1 to %d are possible", bytes,
-               EO_EXCHANGE_MAX);
-    return exchange(rv, send, bytes, recv, ((uint64_t)rv->params.timeout_ms + EXCHANGE_GRACE_MS) * 1000000u);
 }
 
 void eo_rendezvous_fail(eo_rendezvous *rv, eo_status status, const char *text)
@@ -384,12 +380,12 @@ void eo_rendezvous_destroy(eo_rendezvous **rendezvous)
         return;
     struct eo_rendezvous *rv = *rendezvous;
     if (rv->has_thread) {
-        unsigned char nothing = 0;
+        unsigned char mine = 0, *all = malloc(rv->params.rank_count);
         pthread_mutex_lock(&rv->mutex);
-        const bool together = rv->joined && rv->failure.status == EO_OK && !rv->wants_to_fail;
+        const bool together = all && rv->joined && rv->failure.status == EO_OK && !rv->wants_to_fail;
         pthread_mutex_unlock(&rv->mutex);
-        /* Without a limit: another rank may still write an export, and who is dead is found by its silence. */
-        const bool all_came = together && exchange(rv, &nothing, EO_GATHER_BYTES_LAST, &nothing, UINT64_MAX) >= 0;
+        const bool all_came = together && eo_rendezvous_all_gather(rv, &mine, 1, all) >= 0;
+        free(all);
         pthread_mutex_lock(&rv->mutex);
         rv->stop = true;
         rv->leave = all_came;

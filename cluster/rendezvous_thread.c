@@ -382,11 +382,11 @@ static void tick(struct eo_rendezvous *rv, uint64_t now)
     }
 }
 
-/* Counted from the first that came, so a rank that never comes itself tells of itself. To leave nobody must come in time. */
+/* Counted from the first that came, so a rank that never comes itself tells of itself. */
 static void look_at_exchange(struct eo_rendezvous *rv, uint64_t now)
 {
     const uint64_t limit_ns = ms_ns(rv->params.timeout_ms);
-    if (!rv->node.gather_any || rv->node.gather_bytes == EO_GATHER_BYTES_LAST || rv->gather_number != rv->node.gather_number) {
+    if (!rv->node.gather_any || rv->gather_number != rv->node.gather_number) {
         rv->gather_number = rv->node.gather_number;
         rv->gather_ns = now;
     } else if (now - rv->gather_ns >= limit_ns) {

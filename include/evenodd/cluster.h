@@ -44,7 +44,7 @@ typedef struct eo_rendezvous_params {
     const char *job;                  /* [""] the same on all ranks of a job, another for every start: keeps jobs apart */
     const char *host;                 /* [its name] how this host is called in messages */
     uint32_t timeout_ms;              /* [60000] the longest wait for all ranks to come; also in an exchange, for the
-                                         last from when the first is there. Not in destroy */
+                                         last from when the first is there */
     uint32_t silence_ms;              /* [60000] a rank that gives no sign of life for so long is lost */
     /* Called once, by the rendezvous' own thread, when any rank is lost or gives up. May be NULL. */
     void (*failed)(void *user, const eo_rank_failure *failure);
@@ -98,8 +98,8 @@ extern "C" {
 EO_EXPORT EO_NODISCARD eo_status eo_rendezvous_create(eo_rendezvous **out, const eo_rendezvous_params *params);
 
 /*
- * Where nothing has failed, waits for all ranks to come here, however long, so that nobody takes the end of this process
- * for a loss; else for what is still to be sent, a second at most. Writes NULL.
+ * Where nothing has failed, waits for all ranks to come here, so that nobody takes the end of this process for a loss;
+ * else for what is still to be sent, a second at most. Writes NULL.
  */
 EO_EXPORT void eo_rendezvous_destroy(eo_rendezvous **rendezvous);
 

@@ -2,7 +2,7 @@
  *
  * Goal: ranks find each other, and nobody else gets in; who repeats a rank, comes from another world, speaks another
  * version or does not hold the token is refused with the reason; who says nothing keeps nobody waiting. Who does not come
- * to an exchange is named on all ranks, itself as well. Who leaves waits for the others, however long.
+ * to an exchange is named on all ranks, itself as well.
  * Method: ranks are threads with a rendezvous each, as on two hosts, over real sockets; strangers are plain sockets.
  */
 #include <evenodd/cluster.h>
@@ -403,43 +403,6 @@ static void stays_away(uint32_t away, const char *expected, const char *who)
     tap(told == 5, "%s that does not come to an exchange is named on all ranks", who);
 }
 
-static void *leave(void *arg)
-{
-    eo_rendezvous_destroy(&((struct member *)arg)->rendezvous);
-    return NULL;
-}
-
-/* Longer than an exchange may take; one of the last is of the root's host, one alone on its own. */
-static void leaves_late(void)
-{
-    prepare(5, 2);
-    for (uint32_t r = 0; r < 5; r++) {
-        members[r].keeps = true;
-        members[r].params.timeout_ms = 1500;
-    }
-    begin(0, 5);
-    await(0, 5);
-    const bool joined = all_good(0, 5);
-    for (uint32_t r = 0; r < 5; r++) {
-        if (r == 1)
-            continue;
-        if (r == 4)
-            usleep(4000000);
-        pthread_create(&threads[r], NULL, leave, &members[r]);
-    }
-    usleep(300000);
-    leave(&members[1]);
-    uint32_t lost = 0;
-    for (uint32_t r = 0; r < 5; r++) {
-        if (r != 1)
-            pthread_join(threads[r], NULL);
-        lost += members[r].failed;
-        if (members[r].failed)
-            printf("# rank %u: %s", r, members[r].log_text);
-    }
-    tap(joined && lost == 0, "ranks that leave wait longer than for an exchange, and nobody is taken for lost");
-}
-
 static _Atomic bool holds_thread;
 
 static void hold_thread(void *user, char *text, size_t bytes)
@@ -500,7 +463,6 @@ int main(void)
     give_up();
     stays_away(0, "rank 0 (host north", "rank 0");
     stays_away(4, "or another rank of its host or behind it, has not reached", "a host");
-    leaves_late();
     again_after_a_timeout();
     return tap_end();
 }

@@ -153,7 +153,7 @@ static void give_message(struct scene *scene, int i, struct eo_reader *r)
 static void gather_blob(struct scene *scene, struct eo_reader *r)
 {
     static const unsigned char blob[EO_GATHER_BYTES_MAX];
-    const uint32_t bytes = (uint32_t)eo_get(r, 2) % (EO_GATHER_BYTES_MAX + 1);
+    const uint32_t bytes = 1 + (uint32_t)eo_get(r, 2) % EO_GATHER_BYTES_MAX;
     if (scene->waits || !scene->node.joined || scene->node.failure.status != EO_OK)
         return;
     scene->waits = true;
