@@ -98,8 +98,9 @@ extern "C" {
 EO_EXPORT EO_NODISCARD eo_status eo_rendezvous_create(eo_rendezvous **out, const eo_rendezvous_params *params);
 
 /*
- * Where nothing has failed, waits for all ranks to come here, so that nobody takes the end of this process for a loss;
- * else for what is still to be sent, a second at most. Writes NULL.
+ * Where nothing has failed, waits for all ranks to come here, so that nobody takes the end of this process for a loss; but
+ * timeout_ms at most: a rank that is later counts as lost, for one that hangs would hold all. So have long work at the end,
+ * such as an export, behind a wait of your own. Else it waits for what is still to be sent, a second at most. Writes NULL.
  */
 EO_EXPORT void eo_rendezvous_destroy(eo_rendezvous **rendezvous);
 
