@@ -91,7 +91,7 @@ eo_status eo_checkpoint_reshard(eo_checkpoint *checkpoint, const char *folder, u
     struct reshard reshard = {.from = checkpoint, .rank_count = rank_count};
     int lock = -1;
     sigset_t before;
-    eo_size_limit_begin(&before);                                                           /* this is the caller's thread */
+    eo_size_limit_begin(&before); /* this is the caller's thread */
     eo_status status = eo_checkpoint_check_free(folder, checkpoint->manifest.step, &error); /* before anything is written */
     if (status >= 0)
         status = eo_checkpoint_lock(&lock, folder, log, &error);

@@ -184,9 +184,9 @@ static void case_print(const struct transformer_case *c)
            (unsigned long long)c->seed, m->family == EO_FAMILY_GPT2 ? "GPT-2" : "Llama", m->layer_count, m->width, m->head_count,
            m->head_size, m->kv_head_count, m->mlp_width, m->vocabulary, m->tied_head ? ", tied" : "", m->qkv_bias ? ", biases" : "",
            m->qk_norm ? ", norms of heads" : "", (int)m->rope_scaling.kind);
-    printf("# %u x %u tokens, %s, reduced in %s%s%s%s%s, dropout %g, adapters %s, kernels %s\n", p->batch, p->seq,
+    printf("# %u x %u tokens, %s, reduced in %s%s%s%s, dropout %g, adapters %s, kernels %s\n", p->batch, p->seq,
            eo_dtype_name(p->dtype), eo_dtype_name(p->reduce_dtype), p->fp32_norms ? ", norms in fp32" : "", p->packed ? ", packed" : "",
-           p->summed_loss ? ", summed loss" : "", "", (double)p->dropout, c->targets[0] ? c->targets : "none", c->kernels);
+           p->summed_loss ? ", summed loss" : "", (double)p->dropout, c->targets[0] ? c->targets : "none", c->kernels);
     printf("# arranged: recompute %i of %u, %s%u blocks a layer, head in %u pieces, %u threads\n", (int)a->recompute, a->recompute_blocks,
            a->half_blocks ? "halves, " : "", a->unit_blocks, a->head_chunks, a->threads);
 }
@@ -235,7 +235,7 @@ static void fill_weights(struct subject *s)
     }
 }
 
-/* False: refused, and *why says so. */
+/* False: refused, and `heard` says why. */
 static bool subject_open(struct subject *s, const struct transformer_case *c, const char *kernels, eo_dtype dtype,
                          const struct arrangement *a)
 {
