@@ -156,7 +156,9 @@ EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_find_before(char *path, size_t pa
 /*
  * Reads the manifest and all files' heads and checks them against each other; no weights yet. Allocates. What is wrong
  * is logged with the file's name. One thread at a time. EO_OK, EO_ERR_IO (damaged, or files are missing),
- * EO_ERR_UNSUPPORTED (of a version that this library does not know), EO_ERR_NO_MEMORY.
+ * EO_ERR_UNSUPPORTED (of a version that this library does not know), EO_ERR_NO_MEMORY. Here and in what reads a checkpoint
+ * below EO_ERR_DEVICE: a file cannot be opened or read for a reason outside of it, such as its permissions or too many open
+ * files; whether the checkpoint is damaged is not known.
  */
 #define eo_checkpoint_open EO_OF_API(eo_checkpoint_open)
 EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_open(eo_checkpoint **out, const char *path, const eo_log *log);

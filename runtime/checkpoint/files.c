@@ -43,6 +43,26 @@ eo_status eo_checkpoint_io_error(struct checkpoint_error *error, int number, con
     return EO_ERR_IO;
 }
 
+/* A file that is not there or that the disk cannot give is damage; what this process may not, or cannot now, says nothing of
+ * it. */
+eo_status eo_checkpoint_unreadable(struct checkpoint_error *error, int number, const char *path)
+{
+    const eo_status damaged =
+        eo_checkpoint_io_error(error, number, number == ENOENT ? "%s is missing" : "cannot read %s", path);
+    switch (number) {
+    case EACCES:
+    case EPERM:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case ESTALE:
+    case ETIMEDOUT:
+        return EO_ERR_DEVICE;
+    default:
+        return damaged;
+    }
+}
+
 eo_status eo_checkpoint_path(char path[CHECKPOINT_PATH_MAX], const char *folder, uint64_t step, const char *suffix,
                              struct checkpoint_error *error)
 {
@@ -194,7 +214,7 @@ eo_status eo_checkpoint_read_at(int file, void *data, uint64_t bytes, uint64_t o
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return eo_checkpoint_io_error(error, errno, "cannot read %s", path);
+            return eo_checkpoint_unreadable(error, errno, path);
         if (got == 0)
             return eo_checkpoint_io_error(error, 0, "%s ends at byte %" PRIu64 ": it was cut off", path,
                                           offset + done);

@@ -23,6 +23,9 @@ struct checkpoint_error {
 eo_status eo_checkpoint_io_error(struct checkpoint_error *error, int number, const char *format, ...)
     EO_PRINTF(3, 4);
 
+/* The same for a file that cannot be opened or read; EO_ERR_DEVICE where the reason is not in the file. */
+eo_status eo_checkpoint_unreadable(struct checkpoint_error *error, int number, const char *path);
+
 /* "FOLDER/step-000000000120" and what is given behind it. EO_ERR_IO: too long. */
 EO_NODISCARD eo_status eo_checkpoint_path(char path[CHECKPOINT_PATH_MAX], const char *folder, uint64_t step,
                                           const char *suffix, struct checkpoint_error *error);

@@ -168,9 +168,10 @@ static eo_status read_text(char **out, size_t *bytes, const char *path, struct c
     struct stat info;
     *out = NULL;
     const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0 && errno == ENOENT)
+        return eo_checkpoint_io_error(error, errno, "%s is missing: the folder holds no complete checkpoint", path);
     if (file < 0)
-        return eo_checkpoint_io_error(error, errno, errno == ENOENT ? "%s is missing: the folder holds no complete checkpoint"
-                                      : "cannot open %s", path);
+        return eo_checkpoint_unreadable(error, errno, path);
     eo_status status = EO_OK;
     if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size > MANIFEST_BYTES_MAX)
         status = bad_manifest(path, "it is not a regular file, or too large", error);

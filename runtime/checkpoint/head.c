@@ -128,7 +128,7 @@ static eo_status read_whole_head(struct checkpoint_tables *out, int file, const 
     struct checkpoint_head first;
     struct stat info;
     if (fstat(file, &info) != 0)
-        return eo_checkpoint_io_error(error, errno, "cannot read %s", path);
+        return eo_checkpoint_unreadable(error, errno, path);
     if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size < sizeof(first))
         return eo_checkpoint_io_error(error, 0, "%s is not a checkpoint file, or was cut off", path);
     EO_TRY(eo_checkpoint_read_at(file, &first, sizeof(first), 0, path, error));
@@ -164,7 +164,7 @@ eo_status eo_checkpoint_read_head(struct checkpoint_tables *out, const char *pat
     *out = (struct checkpoint_tables){0};
     const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of that name does not hold us up */
     if (file < 0)
-        return eo_checkpoint_io_error(error, errno, errno == ENOENT ? "%s is missing" : "cannot open %s", path);
+        return eo_checkpoint_unreadable(error, errno, path);
     const eo_status status = read_whole_head(out, file, path, error);
     close(file);
     if (status < 0)

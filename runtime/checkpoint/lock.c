@@ -9,12 +9,13 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/reserve.h"
 #include "runtime/checkpoint/files.h"
 
-enum { OWNER_BYTES = 128 };
+enum { OWNER_BYTES = 128, WAIT_TENTHS = 50 };
 
 /* What others may have put there in its place is not waited for, and not followed. */
 static int open_lock(const char *path, int way)
@@ -46,6 +47,21 @@ static int lock_file(const char *path)
             break;
     }
     return -1;
+}
+
+/* A job that was started again may find the lock in the hands of its former life, which is about to end. */
+static int lock_file_soon(const char *path, const char *folder, const eo_log *log)
+{
+    const struct timespec pause = {0, 100000000};
+    int file = lock_file(path);
+    if (file < 0 && errno == EWOULDBLOCK)
+        eo_log_write(log, EO_LOG_WARN, "%s: another run writes checkpoints there: waiting for its end, for at most %d seconds",
+                     folder, WAIT_TENTHS / 10);
+    for (int tenths = 0; file < 0 && errno == EWOULDBLOCK && tenths < WAIT_TENTHS; tenths++) {
+        nanosleep(&pause, NULL);
+        file = lock_file(path);
+    }
+    return file;
 }
 
 /* For the message of whom we keep out; without it the lock is as good. */
@@ -88,7 +104,7 @@ eo_status eo_checkpoint_lock(int *out, const char *folder, const eo_log *log, st
     }
     if (eo_checkpoint_make_folder(folder, error) < 0) /* told now, and not by the first save, hours later */
         return EO_ERR_INVALID;
-    *out = lock_file(path);
+    *out = lock_file_soon(path, folder, log);
     if (*out >= 0) {
         write_owner(path);
         return EO_OK;

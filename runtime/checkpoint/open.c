@@ -351,7 +351,7 @@ static eo_status open_file(struct eo_checkpoint *checkpoint, uint32_t rank, cons
         close(checkpoint->file);
     checkpoint->file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     checkpoint->file_rank = rank;
-    return checkpoint->file >= 0 ? EO_OK : eo_checkpoint_io_error(error, errno, "cannot open %s", path);
+    return checkpoint->file >= 0 ? EO_OK : eo_checkpoint_unreadable(error, errno, path);
 }
 
 eo_status eo_checkpoint_read_chunk(struct eo_checkpoint *checkpoint, uint32_t rank,

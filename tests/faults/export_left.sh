@@ -44,13 +44,15 @@ mkdir adapters.new-7 && touch adapters.new-7/adapter_config.json adapters.new-7/
 "$train" $options --init whole --lora 2 --export adapters >out 2>err && [ "$(left adapters)" = 0 ] && grep -q 'removed .*/adapters.new-7' err
 result $? 'what an export of adapters left is removed too'
 
-mkdir model.new-1 model.new-2 model.new-3 model.new- model.new-4x amodel.new-5
+mkdir model.new-1 model.new-2 model.new-3 model.new- model.new-4x amodel.new-5 model.new-6
 touch model.new-1/config.json model.new-1/model-00001-of-00002.safetensors model.new-2/mine model.new-4x/config.json
 if command -v flock >/dev/null; then
     mkfifo end
-    flock model.new-3 sh -c 'echo >locked; read -r _ <end' &
+    touch model.new-6/model.safetensors
+    flock model.new-3 flock model.new-6/model.safetensors sh -c 'echo >locked; read -r _ <end' &
     while [ ! -e locked ]; do sleep 0.01; done
-    export_to model && [ ! -e model.new-1 ] && [ -e model.new-2/mine ] && [ -d model.new-3 ] && [ -d model.new- ] &&
+    export_to model && [ ! -e model.new-1 ] && [ -e model.new-2/mine ] && [ -d model.new-3 ] &&
+        [ -e model.new-6/model.safetensors ] && [ -d model.new- ] &&
         [ -e model.new-4x/config.json ] && [ -d amodel.new-5 ]
     result $? 'one that a live process has locked stays, and so does what is not ours'
     echo >end

@@ -226,6 +226,9 @@ run "$train" --init "$work/folder" --tokens "$work/tokens.bin" --batch 1 --steps
 [ $code = 0 ] && [ "$(wc -c <"$work/run/back.bin")" = $((1024 + 4 * (1952 + (128 - 16) * 8))) ]
 result $? 'and the folder a checkpoint of llm.c, with its vocabulary padded'
 some="--tokens $work/tokens.bin --batch 1 --steps 2"
+cp -r "$work/folder" "$work/wide_eps" && sed -i 's/"layer_norm_epsilon": [^,]*/"layer_norm_epsilon": 0.01/' "$work/wide_eps/config.json"
+# shellcheck disable=SC2086
+refuse 'an export to llm.c of norms with another epsilon' "epsilon is 1e-05, but this model's is 0.01" --init "$work/wide_eps" $some --export x.bin
 refuse 'bytes for a model of a tokenizer' 'and the model'"'"'s own tokenizer' --init "$work/folder" --text "$text"
 refuse 'the default text for a model of a tokenizer' 'belongs to a tokenizer' --init "$work/good.bin"
 seq 1 300 | gzip >"$work/text.gz"
@@ -249,6 +252,9 @@ refuse 'a folder of links' 'holds no text: 2 files above 64 MiB or links' --mode
     refuse 'an export to a path that is taken' 'already exists' --init "$work/good.bin" $some --export "$work/folder"
     refuse 'an export to a folder in none' 'create it' --init "$work/good.bin" $some --export none/model
     refuse 'an export of a Llama to llm.c' 'this model has no place in it' --model llama-tiny --text "$text" --export x.bin
+    run sh -c "'$train' --model tiny --text '$text' --checkpoint both --export both --steps 1"
+    [ $code = 2 ] && grep -q 'both name both; give them a folder each' "$work/err"
+    result $? 'an export into the folder of checkpoints is refused'
     refuse 'an export of no name' '--export is empty' --text "$text" --export ''
     refuse 'an export in another type' "'fp16'" --text "$text" --export model --export-dtype fp16
     refuse 'a type of no export' 'need --export' --text "$text" --export-dtype bf16
@@ -319,6 +325,7 @@ refuse_keys 'biases of q, k and v only' '"mlp_bias":true'
 refuse_keys 'rope_scaling.factor is 0.5; a number of at least 1' '"rope_scaling":{"type":"linear","factor":0.5}'
 refuse_keys 'rope_scaling.high_freq_factor is missing' '"rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":1}'
 refuse_keys 'rope_theta is 10000 but rope_parameters.rope_theta is 5' '"rope_theta":10000.0,"rope_parameters":{"rope_theta":5}'
+refuse_keys 'has rope_type default and type linear; both name' '"rope_scaling":{"rope_type":"default","type":"linear","factor":2.0}'
 refuse_keys 'both name the same' '"rope_scaling":{"type":"linear","factor":2.0},"rope_parameters":{"rope_type":"yarn"}'
 keys ",\"rope_scaling\":{$llama3},\"attention_multiplier\":0.35355339,\"hidden_act\":\"swish\",\"logits_scaling\":1,
     \"attention_dropout\":0.1,\"shiny_gate\":true,\"empty\":null"
@@ -327,6 +334,7 @@ run "$train" --init "$work/llama" $some --seq 32 --sample 0 --threads 1 --peak-s
 [ $code = 0 ] && grep -q 'unknown keys, ignored: shiny_gate; if' "$work/err" &&
     grep -q 'dropout of the config is not taken: attention_dropout 0.1; train --dropout P' "$work/err" && [ "$(grep -c warning "$work/err")" = 1 ]
 result $? 'a key that is not known is warned of, dropout is told, what says the same in other words is taken'
+# shellcheck disable=SC2086
 # shellcheck disable=SC2086
 refuse 'other positions than those of --model' 'scales rotary positions differently from --model' --init "$work/llama" $some \
     --seq 32 --model "$work/plain.json"
@@ -340,6 +348,30 @@ run "$train" --init "$work/llama" $some --seq 32 --sample 0 --threads 1 --peak-s
 [ $code = 0 ] && grep -q 'the context is 32 here, not 64: sliding_window 32' "$work/err" &&
     grep -q '"max_position_embeddings": 32' "$work/cut/config.json"
 result $? 'a window cuts the context of the weights, and is told'
+
+# A head of its own under a config of a tied one; and a copy of the embedding, which many files have.
+python3 - "$work" <<'END'
+import json, os, shutil, struct, sys
+os.chdir(sys.argv[1])
+config = json.load(open("llama/config.json")) | {"tie_word_embeddings": True}
+data = open("llama/model.safetensors", "rb").read()
+length = struct.unpack("<Q", data[:8])[0]
+header, body = json.loads(data[8:8 + length]), data[8 + length:]
+words = header["model.embed_tokens.weight"]
+begin, end = words["data_offsets"]
+begin_head, end_head = header["lm_head.weight"]["data_offsets"]
+for name, head in ("copied", body[begin:end]), ("untied", body[begin:end - 1] + b"\x3f"):
+    os.mkdir(name)
+    json.dump(config, open(f"{name}/config.json", "w"))
+    with open(f"{name}/model.safetensors", "wb") as file:
+        file.write(data[:8 + length] + body[:begin_head] + head + body[end_head:])
+END
+# shellcheck disable=SC2086
+run "$train" --init "$work/copied" $some --seq 32 --sample 0 --threads 1 --peak-seconds 0
+[ $code = 0 ]
+result $? 'a copy of the embedding as the head of a tied model is taken'
+# shellcheck disable=SC2086
+refuse 'a head of its own in a tied model' 'an lm_head.weight with other values' --init "$work/untied" $some --seq 32
 
 # Models of a config.json.
 model() # TEXT: becomes the model of $work/model

@@ -77,6 +77,22 @@ def check_refusals():
     result(done.returncode == 2 and "nothing is frozen" in done.stderr, "--frozen mxfp8 without adapters is refused", [done.stderr])
 
 
+def check_llmc():
+    """Adapters beside weights of llm.c, which have no config; what an adapter had and nothing here computes is told."""
+    ran("--model", "tiny", "--steps", "1", "--export", "base.bin")
+    words = ["--init", "base.bin", "--model", "tiny", "--lora", "r=4,targets=c_attn", "--steps", "1", "--lr", "0"]
+    first = ran(*words, "--export", "of_llmc")
+    again = ran(*words, "--init-adapter", "of_llmc")
+    result(first.get("weights_hash") and first["weights_hash"] == again.get("weights_hash"),
+           "adapters go on beside weights of llm.c", [first, again])
+    with open("of_llmc/adapter_config.json", encoding="utf-8") as file:
+        config = json.load(file)
+    with open("of_llmc/adapter_config.json", "w", encoding="utf-8") as file:
+        json.dump(config | {"lora_dropout": 0.05}, file)
+    done = run(train, *QUICK, *words, "--init-adapter", "of_llmc")
+    result(done.returncode == 0 and "lora_dropout 0.05 is not taken" in done.stderr, "an adapter's dropout is told", [done.stderr])
+
+
 def write_packed():
     """A token file with the beginnings of documents, of 1 to 30 tokens."""
     tokens = [0 if i % 31 in (0, 7, 9, 22) else 1 + i * 7919 % 255 for i in range(1500)]
@@ -355,6 +371,7 @@ with tempfile.TemporaryDirectory() as work:
                    "num_key_value_heads": 2, "intermediate_size": 80, "max_position_embeddings": 64}, file)
     write_packed()
     check_refusals()
+    check_llmc()
     check_bytes()
     check_packed()
     check_same_training()

@@ -148,6 +148,29 @@ exec 8>&-
 [ $status = 0 ] && [ "$(ls taken)" = '' ] && run --ranks 2 --batch 2 --checkpoint taken
 result $? 'a folder that another run writes to is refused before the first step, and free when that one has ended'
 
+flock taken/.lock sleep 1 &
+sleep 0.3
+run --ranks 2 --batch 2 --checkpoint taken --checkpoint-used --checkpoint-every 12 && grep -q 'taken: another run writes .*: waiting for its end' err
+result $? 'a run that is about to end is waited for'
+wait
+
+run --ranks 2 --batch 2 --resume saved --checkpoint beside && [ "$(hash)" = "$wanted" ] && [ -f beside/step-000000000012/manifest ]
+result $? '--resume from another folder, with no step left, saves all the same'
+
+# What this process may not read is no damage: root reads everything, so root is somebody else here.
+cp -r saved closed && newest=$(find closed -name 'step-*' | sort | tail -1) && chmod 000 "$newest/rank-00001"
+chmod 755 . && mkdir -m 777 elsewhere && as=
+[ "$(id -u)" != 0 ] || as='setpriv --reuid 65534 --clear-groups'
+if [ -n "$as" ] && ! $as test -x "$train"; then
+    echo 'ok - a checkpoint that may not be read # SKIP another user cannot run train here'
+else
+    # shellcheck disable=SC2086 # a list of options
+    (cd elsewhere && $as "$train" --model $model --seq 16 --sample 0 --threads 1 --peak-seconds 0 --text ../text --steps 12 $extra \
+        --ranks 2 --batch 2 --resume ../closed) >out 2>err
+    [ $? = 2 ] && grep -q 'rank-00001: Permission denied' err && ! grep -q damaged err && [ -d "$newest" ]
+    result $? 'a checkpoint that may not be read ends the run, and is not passed over as damaged'
+fi
+
 # A folder cannot take a file's name; and a file cannot be larger than the limit.
 mkdir named && touch named/step-000000000004
 run --ranks 2 --batch 2 --checkpoint named --checkpoint-every 2

@@ -201,7 +201,7 @@ static eo_status bind_header(struct tool_import *import, const json_t *entry, co
     const uint64_t row_bytes = tensor->columns * tool_element_bytes(tensor->element);
     char fused[TOOL_FUSED_NAME_BYTES];
     uint64_t before;
-    if (tool_fused_tensor(import->model_config, info->name, fused, &before) && info->dim_count == 2 &&
+    if (import->model_config && tool_fused_tensor(import->model_config, info->name, fused, &before) && info->dim_count == 2 &&
         bytes == first * row_bytes && before + tensor->rows <= first) {
         tensor->at += before * row_bytes;
     } else if (bytes != info->element_count * tool_element_bytes(tensor->element) ||
@@ -224,8 +224,56 @@ static const json_t *find_header(const struct tool_import *import, const char *n
     return json_object_get(import->headers, prefixed);
 }
 
+/* Whether two tensors have the same bytes. */
+static eo_status compare_tensors(struct tool_import *import, const json_t *a, const json_t *b, bool *same,
+                                 struct tool_problem *problem)
+{
+    enum { PIECE = 1 << 20 };
+    const json_t *entries[] = {a, b};
+    int files[2];
+    *same = json_equal(json_object_get(a, "shape"), json_object_get(b, "shape")) &&
+            json_equal(json_object_get(a, "dtype"), json_object_get(b, "dtype"));
+    for (int i = 0; i < 2; i++) {
+        uint32_t index;
+        EO_TRY(find_file(import, json_string_value(json_object_get(entries[i], "path")), &index, problem));
+        files[i] = import->files[index].file;
+    }
+    char *pieces = malloc((size_t)2 * PIECE);
+    if (!pieces)
+        return NO_MEMORY();
+    const uint64_t bytes = (uint64_t)json_integer_value(json_object_get(a, "bytes"));
+    eo_status status = EO_OK;
+    for (uint64_t done = 0; *same && status >= 0 && done < bytes; done += PIECE) {
+        const uint64_t count = bytes - done < PIECE ? bytes - done : PIECE;
+        for (int i = 0; i < 2 && status >= 0; i++)
+            status = tool_read_at(files[i], json_string_value(json_object_get(entries[i], "path")), pieces + (size_t)i * PIECE,
+                                  count, (uint64_t)json_integer_value(json_object_get(entries[i], "at")) + done, problem);
+        *same = status >= 0 && memcmp(pieces, pieces + PIECE, count) == 0;
+    }
+    free(pieces);
+    return status;
+}
+
+/* Files of a tied head may have it once more. With other values it is a head of its own, which a tied model would lose. */
+static eo_status check_tied_head(struct tool_import *import, struct tool_problem *problem)
+{
+    const json_t *head = import->config.tied_head ? find_header(import, "lm_head.weight") : NULL;
+    const json_t *words =
+        find_header(import, import->config.family == EO_FAMILY_GPT2 ? "wte.weight" : "model.embed_tokens.weight");
+    bool same = true;
+    if (head && words)
+        EO_TRY(compare_tensors(import, head, words, &same, problem));
+    return same ? EO_OK
+                : REFUSE(
+                      "--init %s: config.json ties the head to the embedding, but the files have an lm_head.weight with other "
+                      "values; set tie_word_embeddings to false, or remove that tensor",
+                      import->path);
+}
+
 eo_status tool_import_bind(struct tool_import *import, const eo_model *model, struct tool_problem *problem)
 {
+    if (import->is_folder)
+        EO_TRY(check_tied_head(import, problem));
     const uint32_t count = eo_model_parameter_count(model);
     import->tensors = calloc(count ? count : 1, sizeof(*import->tensors));
     if (!import->tensors)
@@ -279,7 +327,8 @@ static const char *find_unknown(const json_t *config)
 }
 
 /* What is trained goes on as it was trained: another scale, or a kind of adapter that is not computed here, is refused. */
-static eo_status check_adapter_config(const char *folder, const eo_lora *lora, struct tool_problem *problem)
+static eo_status read_adapter_config(struct tool_import *import, const char *folder, const eo_lora *lora,
+                                     struct tool_problem *problem)
 {
     char path[4200];
     const char *type = NULL;
@@ -300,6 +349,7 @@ static eo_status check_adapter_config(const char *folder, const eo_lora *lora, s
     else if (rank != lora->rank || !is_near((float)alpha, lora->alpha))
         status = REFUSE("--init-adapter %s: r is %lld and lora_alpha %g, but --lora has r=%u,alpha=%g; give the same", path,
                         (long long)rank, alpha, lora->rank, (double)lora->alpha);
+    import->adapter_dropout = json_number_value(json_object_get(config, "lora_dropout"));
     json_decref(config);
     return status;
 }
@@ -338,7 +388,7 @@ eo_status tool_import_bind_adapters(struct tool_import *import, const char *fold
     if (!tensors)
         return NO_MEMORY();
     snprintf(path, sizeof(path), "%s/adapter_model.safetensors", folder);
-    eo_status status = check_adapter_config(folder, lora, problem);
+    eo_status status = read_adapter_config(import, folder, lora, problem);
     if (status >= 0)
         status = tool_safetensors_read(path, import->tensor_count, tensors, &bytes, problem);
     if (status >= 0)

@@ -38,6 +38,7 @@ struct tool_import {
     struct tool_model_config *model_config; /* of a folder */
     struct tool_llmc llmc;                  /* of a file */
     json_t *headers;                      /* of a folder, until it is bound */
+    double adapter_dropout;               /* which adapters had that are bound: nothing here computes it */
     uint32_t file_count, tensor_count;
     struct tool_import_file {
         char *path;

@@ -23,6 +23,8 @@ enum {
 _Static_assert((uint64_t)CHECKPOINT_LAYERS_MAX * CHECKPOINT_WIDTH_MAX * CHECKPOINT_WIDTH_MAX <= UINT64_MAX / 4096,
                "the size of a checkpoint can overflow");
 
+static const float llmc_eps = 1e-5F; /* of its norms: fixed in llm.c */
+
 /* The kinds in the order of the file: name, and how many values a layer has in terms of the width h. */
 static const struct kind {
     const char *name;
@@ -226,6 +228,8 @@ bool tool_llmc_describe(struct tool_llmc *llmc, const eo_transformer_config *con
              c->vocabulary > CHECKPOINT_VOCABULARY_MAX || c->context > CHECKPOINT_CONTEXT_MAX)
         snprintf(why, why_bytes, "it holds at most %d layers, %d of width, %d words and %d positions",
                  CHECKPOINT_LAYERS_MAX, CHECKPOINT_WIDTH_MAX, CHECKPOINT_VOCABULARY_MAX, CHECKPOINT_CONTEXT_MAX);
+    else if (c->norm_eps != 0 && c->norm_eps != llmc_eps)
+        snprintf(why, why_bytes, "its norms' epsilon is %g, but this model's is %g", (double)llmc_eps, (double)c->norm_eps);
     *llmc = (struct tool_llmc){
         .config = *config,
         .element = dtype == EO_DTYPE_BF16 ? TOOL_ELEMENT_BF16 : TOOL_ELEMENT_F32,

@@ -55,42 +55,51 @@ static const struct model_preset {
     {"mistral-7b", "{\"model_type\":\"mistral\",\"vocab_size\":32000,\"hidden_size\":4096,\"num_hidden_layers\":32,"
                    "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"intermediate_size\":14336,"
                    "\"max_position_embeddings\":32768,\"tie_word_embeddings\":false,\"rms_norm_eps\":1e-05}"},
-    {"qwen2.5-0.5b", "{\"model_type\":\"qwen2\",\"vocab_size\":151936,\"hidden_size\":896,\"num_hidden_layers\":24,"
-                     "\"num_attention_heads\":14,\"num_key_value_heads\":2,\"intermediate_size\":4864,"
-                     "\"max_position_embeddings\":32768,\"tie_word_embeddings\":true,\"rms_norm_eps\":1e-05}"},
-    {"qwen2.5-1.5b", "{\"model_type\":\"qwen2\",\"vocab_size\":151936,\"hidden_size\":1536,\"num_hidden_layers\":28,"
-                     "\"num_attention_heads\":12,\"num_key_value_heads\":2,\"intermediate_size\":8960,"
-                     "\"max_position_embeddings\":131072,\"tie_word_embeddings\":true,\"rms_norm_eps\":1e-05}"},
-    {"qwen2-7b", "{\"model_type\":\"qwen2\",\"vocab_size\":152064,\"hidden_size\":3584,\"num_hidden_layers\":28,"
-                 "\"num_attention_heads\":28,\"num_key_value_heads\":4,\"intermediate_size\":18944,"
-                 "\"max_position_embeddings\":131072,\"tie_word_embeddings\":false,\"rms_norm_eps\":1e-05}"},
-    {"qwen2-72b", "{\"model_type\":\"qwen2\",\"vocab_size\":152064,\"hidden_size\":8192,\"num_hidden_layers\":80,"
-                  "\"num_attention_heads\":64,\"num_key_value_heads\":8,\"intermediate_size\":29568,"
-                  "\"max_position_embeddings\":32768,\"tie_word_embeddings\":false,\"rms_norm_eps\":1e-05}"},
+    {"qwen2.5-0.5b",
+     "{\"model_type\":\"qwen2\",\"vocab_size\":151936,\"hidden_size\":896,\"num_hidden_layers\":24,"
+     "\"num_attention_heads\":14,\"num_key_value_heads\":2,\"intermediate_size\":4864,"
+     "\"max_position_embeddings\":32768,\"tie_word_embeddings\":true,\"rms_norm_eps\":1e-06,\"rope_theta\":1000000.0}"},
+    {"qwen2.5-1.5b",
+     "{\"model_type\":\"qwen2\",\"vocab_size\":151936,\"hidden_size\":1536,\"num_hidden_layers\":28,"
+     "\"num_attention_heads\":12,\"num_key_value_heads\":2,\"intermediate_size\":8960,"
+     "\"max_position_embeddings\":131072,\"tie_word_embeddings\":true,\"rms_norm_eps\":1e-06,\"rope_theta\":1000000.0}"},
+    {"qwen2-7b",
+     "{\"model_type\":\"qwen2\",\"vocab_size\":152064,\"hidden_size\":3584,\"num_hidden_layers\":28,"
+     "\"num_attention_heads\":28,\"num_key_value_heads\":4,\"intermediate_size\":18944,"
+     "\"max_position_embeddings\":131072,\"tie_word_embeddings\":false,\"rms_norm_eps\":1e-06,\"rope_theta\":1000000.0}"},
+    {"qwen2-72b",
+     "{\"model_type\":\"qwen2\",\"vocab_size\":152064,\"hidden_size\":8192,\"num_hidden_layers\":80,"
+     "\"num_attention_heads\":64,\"num_key_value_heads\":8,\"intermediate_size\":29568,"
+     "\"max_position_embeddings\":32768,\"tie_word_embeddings\":false,\"rms_norm_eps\":1e-06,\"rope_theta\":1000000.0}"},
     {"qwen3-0.6b", "{\"model_type\":\"qwen3\",\"vocab_size\":151936,\"hidden_size\":1024,\"num_hidden_layers\":28,"
                    "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"intermediate_size\":3072,"
-                   "\"max_position_embeddings\":40960,\"tie_word_embeddings\":true,\"rms_norm_eps\":1e-05,\"head_dim\":128}"},
-    {"qwen3-8b", "{\"model_type\":\"qwen3\",\"vocab_size\":151936,\"hidden_size\":4096,\"num_hidden_layers\":36,"
-                 "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"intermediate_size\":12288,"
-                 "\"max_position_embeddings\":40960,\"tie_word_embeddings\":false,\"rms_norm_eps\":1e-05,"
-                 "\"head_dim\":128}"},
-    {"qwen3-32b", "{\"model_type\":\"qwen3\",\"vocab_size\":151936,\"hidden_size\":5120,\"num_hidden_layers\":64,"
-                  "\"num_attention_heads\":64,\"num_key_value_heads\":8,\"intermediate_size\":25600,"
-                  "\"max_position_embeddings\":40960,\"tie_word_embeddings\":false,\"rms_norm_eps\":1e-05,"
-                  "\"head_dim\":128}"},
+                   "\"max_position_embeddings\":40960,\"tie_word_embeddings\":true,\"rms_norm_eps\":1e-06,\"rope_theta\":"
+                   "1000000.0,\"head_dim\":128}"},
+    {"qwen3-8b",
+     "{\"model_type\":\"qwen3\",\"vocab_size\":151936,\"hidden_size\":4096,\"num_hidden_layers\":36,"
+     "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"intermediate_size\":12288,"
+     "\"max_position_embeddings\":40960,\"tie_word_embeddings\":false,\"rms_norm_eps\":1e-06,\"rope_theta\":1000000.0,"
+     "\"head_dim\":128}"},
+    {"qwen3-32b",
+     "{\"model_type\":\"qwen3\",\"vocab_size\":151936,\"hidden_size\":5120,\"num_hidden_layers\":64,"
+     "\"num_attention_heads\":64,\"num_key_value_heads\":8,\"intermediate_size\":25600,"
+     "\"max_position_embeddings\":40960,\"tie_word_embeddings\":false,\"rms_norm_eps\":1e-06,\"rope_theta\":1000000.0,"
+     "\"head_dim\":128}"},
     {"mixtral-8x7b", "{\"model_type\":\"mixtral\",\"vocab_size\":32000,\"hidden_size\":4096,\"num_hidden_layers\":32,"
                      "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"intermediate_size\":14336,"
                      "\"max_position_embeddings\":32768,\"tie_word_embeddings\":false,\"rms_norm_eps\":1e-05,"
                      "\"num_local_experts\":8,\"num_experts_per_tok\":2}"},
     {"qwen3-30b-a3b", "{\"model_type\":\"qwen3_moe\",\"vocab_size\":151936,\"hidden_size\":2048,\"num_hidden_layers\":48,"
                       "\"num_attention_heads\":32,\"num_key_value_heads\":4,\"intermediate_size\":6144,"
-                      "\"max_position_embeddings\":40960,\"tie_word_embeddings\":false,\"rms_norm_eps\":1e-05,\"head_dim\":128,"
+                      "\"max_position_embeddings\":40960,\"tie_word_embeddings\":false,\"rms_norm_eps\":1e-06,\"rope_theta\":"
+                      "1000000.0,\"head_dim\":128,"
                       "\"moe_intermediate_size\":768,\"num_experts\":128,\"num_experts_per_tok\":8,\"decoder_sparse_step\":1,"
                       "\"mlp_only_layers\":[]}"},
     {"qwen3-235b-a22b",
      "{\"model_type\":\"qwen3_moe\",\"vocab_size\":151936,\"hidden_size\":4096,\"num_hidden_layers\":94,"
      "\"num_attention_heads\":64,\"num_key_value_heads\":4,\"intermediate_size\":12288,"
-     "\"max_position_embeddings\":40960,\"tie_word_embeddings\":false,\"rms_norm_eps\":1e-05,\"head_dim\":128,"
+     "\"max_position_embeddings\":40960,\"tie_word_embeddings\":false,\"rms_norm_eps\":1e-06,\"rope_theta\":1000000.0,\"head_"
+     "dim\":128,"
      "\"moe_intermediate_size\":1536,\"num_experts\":128,\"num_experts_per_tok\":8,\"decoder_sparse_step\":1,"
      "\"mlp_only_layers\":[]}"},
     {"phi-3-mini",

@@ -354,6 +354,9 @@ void tool_job_tell_model(const struct tool_job *job)
         fprintf(stderr, "%s %s\n", i == 0 ? "the config leaves unset:" : "                        ", c->defaults[i]);
     if (c)
         tool_model_config_tell(c, c->source, job->options->init_path, job->options->plan.dropout);
+    if (job->import.adapter_dropout > 0)
+        fprintf(stderr, "%s: %s: lora_dropout %g is not taken: adapters are trained without dropout of their own\n",
+                program_invocation_short_name, job->options->adapter_path, job->import.adapter_dropout);
 }
 
 static eo_status choose_config(struct tool_job *job, struct tool_problem *problem)

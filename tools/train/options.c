@@ -52,6 +52,16 @@ static void check_outputs(const struct argp_state *state, const struct train_set
                            outputs[i].path);
 }
 
+/* A checkpoint's folder is made before the export's, and is not empty then. */
+static void check_folders(const struct argp_state *state, const struct train_settings *s)
+{
+    const struct tool_input others[] = {{"--checkpoint", s->checkpoint.folder}, {"--tensorboard", s->logs.tensorboard}};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (s->export.path &&
+            (tool_job_is_same_folder(s->export.path, others[i].path) || tool_overwrite_is_same(s->export.path, others[i].path)))
+            argp_error(state, "--export and %s both name %s; give them a folder each", others[i].option, others[i].path);
+}
+
 /* Options that say nothing where they are given. */
 static void check_together(const struct argp_state *state, const struct train_settings *s)
 {
@@ -118,6 +128,7 @@ static error_t parse_train_option(int key, char *text, struct argp_state *state)
         if (!settings->common.offload_folder)
             settings->common.offload_folder = settings->checkpoint.folder;
         check_outputs(state, settings);
+        check_folders(state, settings);
         check_together(state, settings);
         if (settings->trace_path && !tool_option_given(&settings->common, "graph-times"))
             settings->common.graph_times = true;

@@ -128,6 +128,11 @@ static eo_status read_scaling(struct tool_model_config *config, const struct rop
     json_t *value;
     if (!kind)
         return refuse_rope(s, "rope_type", json_object_get(s->object, "rope_type"), "a string");
+    const char *old_kind = json_string_value(json_object_get(s->object, "type")); /* the key's older name */
+    if (old_kind && strcmp(old_kind, kind) != 0)
+        return tool_problem_set(s->problem, EO_ERR_INVALID,
+                                "%s: %s has rope_type %.40s and type %.40s; both name the same thing", s->config->source,
+                                s->name, kind, old_kind);
     json_object_foreach((json_t *)s->object, key, value)
         if (json_is_object(value)) { /* one for each type of layers */
             list_value(config->not_computed, sizeof(config->not_computed), s->name, s->object);

@@ -123,9 +123,15 @@ static bool is_empty_folder(const char *path)
 static eo_status check_place(const struct tool_export *export, struct tool_problem *problem)
 {
     char parent[sizeof(export->path)];
-    struct stat info;
+    struct stat info, above;
     struct statvfs disk;
     parent_of(export->path, parent, sizeof(parent));
+    /* It gets its name by a rename, which takes a folder's place, and no mount's. */
+    if (stat(export->path, &info) == 0 && stat(parent, &above) == 0 && info.st_dev != above.st_dev)
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--export %s: is a mount point, and an export takes the place of its "
+                                "folder; name one in it",
+                                export->path);
     /* An empty folder is taken, and a model that is there is not overwritten. */
     if (lstat(export->path, &info) == 0 && !(export->is_folder && is_empty_folder(export->path)))
         return tool_problem_set(problem, EO_ERR_INVALID, "--export %s: already exists; name another one, or remove it",
@@ -261,10 +267,11 @@ void tool_export_put(struct tool_export *export, uint32_t parameter, const float
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
-static eo_status sync_path(const char *path, struct tool_problem *problem)
+/* Some file systems do not sync folders, and some folders let nobody list them. */
+static eo_status sync_folder(const char *path, struct tool_problem *problem)
 {
-    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    const bool synced = file >= 0 && fsync(file) == 0;
+    const int file = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool synced = file >= 0 ? fsync(file) == 0 || errno == EINVAL : errno == EACCES;
     const int error = errno;
     if (file >= 0)
         close(file);
@@ -283,7 +290,7 @@ static eo_status sync_files(struct tool_export *export, struct tool_problem *pro
             return tool_problem_set(problem, EO_ERR_IO, "%s: cannot be synced to disk: %s", export->partial,
                                     strerror(synced ? errno : error));
     }
-    return export->is_folder ? sync_path(export->partial, problem) : EO_OK;
+    return export->is_folder ? sync_folder(export->partial, problem) : EO_OK;
 }
 
 void tool_export_drop(struct tool_export *export)
@@ -315,7 +322,7 @@ static eo_status give_name(struct tool_export *export, struct tool_problem *prob
     if (!export->is_folder && lstat(export->path, &info) == 0)
         errno = EEXIST;
     else if (rename(export->partial, export->path) == 0)
-        return sync_path(parent, problem);
+        return sync_folder(parent, problem);
     const int error = errno;
     snprintf(whole, sizeof(whole), "%s.whole-%ld", export->path, (long)getpid());
     return tool_problem_set(problem, EO_ERR_IO, "--export %s: cannot be given its name: %s; all of it is in %s", export->path,

@@ -111,6 +111,7 @@ EO_NODISCARD eo_status tool_export_weights(const struct tool_export_settings *se
 
 /* export_partial.c: a lock on what has just been made under the partial name; and away with those that nobody has locked. */
 EO_NODISCARD eo_status tool_export_lock(struct tool_export *export, struct tool_problem *problem);
+EO_NODISCARD eo_status tool_export_lock_file(struct tool_export *export, struct tool_problem *problem);
 void tool_export_remove_left(const char *parent, const char *path);
 
 /* export_folder.c: the config, where each tensor lies and what the files are called; then what stands before tensors. */

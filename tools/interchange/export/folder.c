@@ -224,6 +224,8 @@ eo_status tool_export_write_headers(struct tool_export *export, const struct too
         export->files[f].file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (export->files[f].file < 0)
             return tool_problem_set(problem, EO_ERR_IO, "%s: cannot be created: %s", path, strerror(errno));
+        if (f == 0)
+            EO_TRY(tool_export_lock_file(export, problem));
         EO_TRY(write_header(export, f, path, problem));
     }
     if (export->file_count > 1)

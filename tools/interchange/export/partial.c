@@ -2,7 +2,8 @@
  *
  * What an export is called until it is whole: PATH.new- and the number of its process, under a lock for as long as the
  * process lives. One that nobody has locked was left by a process that was killed, on whichever host that was, and the
- * next export to the same path removes it. Where the file system has no locks, nothing is removed.
+ * next export to the same path removes it. Where the file system has no locks, nothing is removed. Of a folder its first
+ * file of weights is locked, and the folder itself until that is there: NFS tells other hosts of locks on files alone.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -39,6 +40,34 @@ eo_status tool_export_lock(struct tool_export *export, struct tool_problem *prob
                             export->partial, strerror(errno));
 }
 
+/* After the first file of a folder is made: its lock is that of the folder from here on. */
+eo_status tool_export_lock_file(struct tool_export *export, struct tool_problem *problem)
+{
+    const int of_folder = export->lock;
+    export->lock = dup(export->files[0].file); /* it outlives the file, which is closed before the folder has its name */
+    const bool locked = export->lock >= 0 && (flock(export->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK);
+    close(of_folder);
+    if (locked)
+        return EO_OK;
+    return tool_problem_set(problem, EO_ERR_IO, "%s: cannot be locked: %s", export->partial, strerror(errno));
+}
+
+/* Whether a file of weights in it is locked. */
+static bool is_being_written(int partial)
+{
+    bool is_locked = false;
+    DIR *folder = fdopendir(openat(partial, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    for (const struct dirent *entry; !is_locked && folder && (entry = readdir(folder));) {
+        const int file = ends_in(entry->d_name, ".safetensors") ? open_to_lock(partial, entry->d_name) : -1;
+        is_locked = file >= 0 && flock(file, LOCK_EX | LOCK_NB) != 0;
+        if (file >= 0)
+            close(file);
+    }
+    if (folder)
+        closedir(folder);
+    return is_locked;
+}
+
 /* Files of ours; what else lies there keeps the folder. */
 static bool remove_locked(int parent, const char *name, int partial)
 {
@@ -47,6 +76,8 @@ static bool remove_locked(int parent, const char *name, int partial)
         return false;
     if (S_ISREG(info.st_mode))
         return unlinkat(parent, name, 0) == 0;
+    if (is_being_written(partial))
+        return false;
     DIR *folder = fdopendir(dup(partial));
     for (const struct dirent *entry; folder && (entry = readdir(folder));)
         if (ends_in(entry->d_name, ".safetensors") || strcmp(entry->d_name, "config.json") == 0 ||

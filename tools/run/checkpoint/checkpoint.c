@@ -76,12 +76,17 @@ eo_status tool_job_checkpoint_start(struct tool_job_rank *rank)
     const struct tool_job *job = rank->job;
     if (!job->checkpoints || !job->checkpoints->options->folder)
         return EO_OK;
-    rank->saved_step = job->checkpoints->resume_path[0] ? job->first_step : UINT64_MAX;
+    char resumed[TOOL_JOB_PATH_MAX + 4];
+    snprintf(resumed, sizeof(resumed), "%s/..", job->checkpoints->resume_path);
+    const bool is_there =
+        job->checkpoints->resume_path[0] && tool_job_is_same_folder(resumed, job->checkpoints->options->folder);
+    rank->saved_step = is_there ? job->first_step : UINT64_MAX;
     const eo_status status = eo_saver_create(
         &rank->saver, eo_saver_params(.runtime = rank->runtime, .folder = job->checkpoints->options->folder,
                                       .keep = job->checkpoints->options->keep, .blob_bytes_max = TOOL_JOB_SETTINGS_MAX,
                                       .in_place = job->checkpoints->options->in_place));
-    if (status == EO_ERR_INVALID) /* another run writes there */
+    /* Another run writes there: of a job that was started again its former life, whose host or file server still says so. */
+    if (status == EO_ERR_INVALID && !job->restart)
         atomic_store(&rank->job->bad_input, true);
     if (status >= 0 && rank->rank == 0) /* all have loaded what they go on from, or read only that */
         tool_job_resume_set_aside(job->checkpoints, job->first_step);
