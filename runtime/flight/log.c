@@ -125,6 +125,13 @@ eo_flight_info eo_flight_log_info(const eo_flight_log *flight)
     return info;
 }
 
+/* Not by the queue: copies to and from disk have one too, and no other rank takes part in them. */
+static bool is_of_ranks(eo_operation_kind kind)
+{
+    return kind == EO_OP_ALL_GATHER || kind == EO_OP_REDUCE_SCATTER || kind == EO_OP_ALL_REDUCE || kind == EO_OP_NORM_GATHER ||
+           kind == EO_OP_MATRIX_GATHER || kind == EO_OP_MATRIX_SCATTER;
+}
+
 bool eo_flight_log_entry(const eo_flight_log *flight, uint64_t index, eo_flight_entry *out)
 {
     if (!flight || !out || index >= flight->count || flight->count - index > flight->capacity)
@@ -137,8 +144,10 @@ bool eo_flight_log_entry(const eo_flight_log *flight, uint64_t index, eo_flight_
         .step = entry.step + 1,
         .name = (const char *)flight->data + FLIGHT_PAGE + (size_t)(FLIGHT_NOTES + entry.name_index) * FLIGHT_NAME_BYTES,
         .kind = eo_operation_kind_name((eo_operation_kind)entry.kind),
-        .collective = entry.queue != EO_QUEUE_COMPUTE,
-        .issued_ns = entry.span.ready_ns, .start_ns = entry.span.start_ns, .end_ns = entry.span.end_ns,
+        .collective = is_of_ranks((eo_operation_kind)entry.kind),
+        .issued_ns = entry.span.ready_ns,
+        .start_ns = entry.span.start_ns,
+        .end_ns = entry.span.end_ns,
     };
     return true;
 }

@@ -160,9 +160,11 @@ static void tell_rank(const struct ranks *ranks, uint32_t r)
     } else {
         printf("last step %" PRIu64 ", %s", entry.step, entry.name);
     }
+    if (info->steps > entry.step) /* as graphs, without entries */
+        printf("; %" PRIu64 " steps finished", info->steps);
     const uint64_t open = open_collective(ranks, r, &entry);
     if (open != UINT64_MAX && open + 1 != info->count)
-        printf("; has not left %s of step %" PRIu64, entry.name, entry.step);
+        printf("; no end yet of %s of step %" PRIu64, entry.name, entry.step);
     printf("\n");
 }
 
@@ -213,42 +215,99 @@ static void tell_difference(const struct ranks *ranks)
         printf("the ranks are too far apart for the recorders: no operation is in all of them\n");
 }
 
-/* The first collective that some rank stands in: who has not come to it? */
-static void tell_missing(const struct ranks *ranks)
+/* The first collective that some rank stands in. UINT64_MAX: none. */
+static uint64_t first_open(const struct ranks *ranks)
 {
     uint64_t where = UINT64_MAX;
-    uint32_t waits = 0;
-    eo_flight_entry entry, what = {0};
+    eo_flight_entry entry;
     for (uint32_t r = 0; r < ranks->rank_count; r++) {
         const uint64_t open = ranks->logs[r] ? open_collective(ranks, r, &entry) : UINT64_MAX;
-        if (open < where) {
-            where = open;
-            what = entry;
-        }
+        where = open < where ? open : where;
     }
-    if (where == UINT64_MAX) {
-        printf("no rank is in a collective\n");
-        return;
+    return where;
+}
+
+/* The first collective that the slowest rank has not entered, and some rank has. UINT64_MAX: none. */
+static uint64_t first_not_entered(const struct ranks *ranks)
+{
+    uint64_t slowest = UINT64_MAX, where = UINT64_MAX;
+    eo_flight_entry entry;
+    for (uint32_t r = 0; r < ranks->rank_count; r++)
+        if (ranks->logs[r] && ranks->infos[r].count < slowest)
+            slowest = ranks->infos[r].count;
+    for (uint32_t r = 0; r < ranks->rank_count; r++) {
+        const uint64_t end = !ranks->logs[r] ? 0 : ranks->infos[r].count < where ? ranks->infos[r].count : where;
+        for (uint64_t i = ranks->logs[r] && ranks->infos[r].first > slowest ? ranks->infos[r].first : slowest; i < end; i++)
+            if (eo_flight_log_entry(ranks->logs[r], i, &entry) && entry.collective) {
+                where = i;
+                break;
+            }
     }
-    bool *absent = calloc(ranks->rank_count, sizeof(*absent)), *inside = calloc(ranks->rank_count, sizeof(*inside));
-    char text[256];
-    bool any = false;
-    for (uint32_t r = 0; absent && inside && r < ranks->rank_count; r++) {
+    return where;
+}
+
+static void find_absent(const struct ranks *ranks, uint64_t where, bool *absent)
+{
+    for (uint32_t r = 0; r < ranks->rank_count; r++)
         absent[r] = !ranks->logs[r] || ranks->infos[r].count <= where;
-        any = any || absent[r];
-        inside[r] = !absent[r] && eo_flight_log_entry(ranks->logs[r], where, &entry) && entry.end_ns == 0;
-        waits += inside[r];
+}
+
+static bool has_any(const struct ranks *ranks, const bool *in)
+{
+    bool any = false;
+    for (uint32_t r = 0; r < ranks->rank_count; r++)
+        any = any || in[r];
+    return any;
+}
+
+/* With the ranks that have entered it and, if `ends_known`, not left it. */
+static void tell_collective(const struct ranks *ranks, uint64_t where, const bool *absent, bool *inside, bool ends_known)
+{
+    char text[256];
+    eo_flight_entry entry, what = {0};
+    for (uint32_t r = 0; r < ranks->rank_count; r++) {
+        const bool entered = !absent[r] && eo_flight_log_entry(ranks->logs[r], where, &entry);
+        inside[r] = entered && (!ends_known || entry.end_ns == 0);
+        what = inside[r] ? entry : what;
     }
-    if (any) {
-        list_ranks(ranks, absent, text, sizeof(text));
-        printf("%s %s not entered %s of step %" PRIu64, text, strchr(text, ',') ? "have" : "has", what.name, what.step);
-    } else {
-        printf("all ranks have entered %s of step %" PRIu64, what.name, what.step);
-    }
+    const bool any_absent = has_any(ranks, absent);
+    list_ranks(ranks, absent, text, sizeof(text));
+    printf("%s %s entered %s of step %" PRIu64, any_absent ? text : "all ranks",
+           !any_absent         ? "have"
+           : strchr(text, ',') ? "have not"
+                               : "has not",
+           what.name, what.step);
     list_ranks(ranks, inside, text, sizeof(text));
-    if (waits)
-        printf("; %s %s in it", text, waits == 1 ? "is" : "are");
-    printf("\n");
+    const bool several = strchr(text, ',');
+    printf("; %s %s %s\n", text,
+           any_absent && ends_known ? several ? "are" : "is"
+           : several                ? "have"
+                                    : "has",
+           !any_absent  ? "no end of it yet"
+           : ends_known ? "in it"
+                        : "entered it");
+}
+
+/* On a CPU the end of a collective is noted when it ends, so the oldest without one is where ranks stand. Ends on a GPU are
+ * noted after the step: there all of it is without, and the operations issued last tell more. */
+static void tell_missing(const struct ranks *ranks)
+{
+    const uint64_t open = first_open(ranks), next = first_not_entered(ranks);
+    bool *absent = calloc(ranks->rank_count, sizeof(*absent)), *inside = calloc(ranks->rank_count, sizeof(*inside));
+    if (absent && inside && open != UINT64_MAX)
+        find_absent(ranks, open, absent);
+    if (!absent || !inside)
+        printf("no memory\n");
+    else if (open == UINT64_MAX)
+        printf("no rank is in a collective\n");
+    else if (has_any(ranks, absent) || next == UINT64_MAX)
+        tell_collective(ranks, open, absent, inside, true);
+    else {
+        find_absent(ranks, next, absent);
+        tell_collective(ranks, next, absent, inside, false);
+        memset(absent, 0, ranks->rank_count * sizeof(*absent));
+        tell_collective(ranks, open, absent, inside, true);
+    }
     free(absent);
     free(inside);
 }

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Goal: postmortem names the operation that a rank has not entered, where no end of a collective is known (GPUs) and where a
+ * copy to disk is under way too.
+ * Method: flight recorders of two ranks with entries of the test's own, and the program's words.
+ * usage: postmortem POSTMORTEM
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <evenodd/plan.h>
+
+#include "runtime/flight/recorder.h"
+#include "tests/tap/tap.h"
+
+enum { RANKS = 2, ENTRIES = 64 };
+
+static char folder[] = "/tmp/postmortem-XXXXXX", told[4096];
+static const char *program;
+
+struct recorded {
+    eo_operation_kind kind;
+    bool ended;
+};
+
+static const char *const names[] = {[EO_OP_ALL_GATHER] = "all-gather of block.0", [EO_OP_FORWARD] = "forward of block.0",
+                                    [EO_OP_BACKWARD] = "backward of block.0", [EO_OP_REDUCE_SCATTER] = "reduce-scatter of block.0",
+                                    [EO_OP_FETCH] = "fetch of block.0", [EO_OP_KIND_COUNT] = NULL};
+
+/* All of step 1, up to an entry without a kind (EO_OP_KIND_COUNT). */
+static void record(uint32_t rank, const struct recorded *entries)
+{
+    char path[64];
+    eo_flight_recorder *recorder;
+    struct eo_timeline ring;
+    snprintf(path, sizeof(path), "%s/%u.flight", folder, rank);
+    if (eo_flight_recorder_create(&recorder, eo_flight_recorder_params(.path = path, .rank = rank, .rank_count = RANKS)) < 0 ||
+        eo_flight_recorder_begin(recorder, &ring, ENTRIES, names, EO_OP_KIND_COUNT) < 0)
+        exit(1);
+    for (uint32_t i = 0; entries[i].kind != EO_OP_KIND_COUNT; i++) {
+        const bool on_compute = entries[i].kind == EO_OP_FORWARD || entries[i].kind == EO_OP_BACKWARD;
+        *eo_timeline_add(&ring) = (struct eo_timeline_entry){
+            .kind = entries[i].kind, .name_index = entries[i].kind, .queue = on_compute ? EO_QUEUE_COMPUTE : 1,
+            .span = {.ready_ns = i + 1, .start_ns = entries[i].ended ? i + 1 : 0, .end_ns = entries[i].ended ? i + 2 : 0}};
+        eo_flight_recorder_mark(recorder, entries[i].kind, 0, ring.count);
+    }
+    eo_flight_recorder_destroy(&recorder);
+    eo_timeline_fini(&ring);
+}
+
+/* The line about the missing rank, as the program prints it. */
+static bool says(const struct recorded *a, const struct recorded *b, const char *line)
+{
+    char command[600];
+    record(0, a);
+    record(1, b);
+    snprintf(command, sizeof(command), "'%s' '%s'", program, folder);
+    FILE *output = popen(command, "r");
+    told[output ? fread(told, 1, sizeof(told) - 1, output) : 0] = '\0';
+    const bool good = output && pclose(output) == 0 && strstr(told, line);
+    for (const char *at = told; !good && *at; at += strcspn(at, "\n") + 1)
+        printf("# %.*s\n", (int)strcspn(at, "\n"), at);
+    return good;
+}
+
+#define END {EO_OP_KIND_COUNT, false}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2 || !mkdtemp(folder))
+        return 1;
+    program = argv[1];
+    const struct recorded
+        far[] = {{EO_OP_ALL_GATHER, true}, {EO_OP_FORWARD, true}, {EO_OP_BACKWARD, true}, {EO_OP_REDUCE_SCATTER, false}, END},
+        near[] = {{EO_OP_ALL_GATHER, true}, {EO_OP_FORWARD, true}, END};
+    tap(says(far, near, "rank 1 has not entered reduce-scatter of block.0 of step 1; rank 0 is in it\n"),
+        "a rank that has not come to a collective is named, and it, and who is in it");
+    const struct recorded
+        gpu_far[] = {{EO_OP_ALL_GATHER, false}, {EO_OP_FORWARD, false}, {EO_OP_BACKWARD, false}, {EO_OP_REDUCE_SCATTER, false}, END},
+        gpu_near[] = {{EO_OP_ALL_GATHER, false}, {EO_OP_FORWARD, false}, END};
+    tap(says(gpu_far, gpu_near, "rank 1 has not entered reduce-scatter of block.0 of step 1; rank 0 has entered it\n"
+                                "all ranks have entered all-gather of block.0 of step 1; ranks 0, 1 have no end of it yet\n"),
+        "without ends, as in a GPU's step, too: by what was issued");
+    tap(says(gpu_near, gpu_near, "\nall ranks have entered all-gather of block.0 of step 1; ranks 0, 1 have no end of it yet\n"),
+        "where all have issued the same nobody is named");
+    const struct recorded
+        disk_far[] = {{EO_OP_ALL_GATHER, true}, {EO_OP_FETCH, true}, {EO_OP_REDUCE_SCATTER, false}, END},
+        disk_near[] = {{EO_OP_ALL_GATHER, true}, {EO_OP_FETCH, false}, END};
+    tap(says(disk_far, disk_near, "rank 1 has not entered reduce-scatter of block.0 of step 1; rank 0 is in it\n"),
+        "a rank's open copy from disk is none that others take part in");
+    for (uint32_t r = 0; r < RANKS; r++) {
+        char path[64];
+        snprintf(path, sizeof(path), "%s/%u.flight", folder, r);
+        unlink(path);
+    }
+    rmdir(folder);
+    return tap_end();
+}
