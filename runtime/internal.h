@@ -299,6 +299,9 @@ size_t eo_runtime_name_count(const struct eo_plan *plan);
 struct eo_timeline_entry *eo_runtime_entry(struct eo_runtime *rt, eo_operation_kind kind, eo_stream_id stream,
                                            uint32_t position, uint32_t layer, uint32_t operation);
 
+/* For the flight recorder: the step that is issued now is a graph. */
+void eo_runtime_mark_graph(struct eo_runtime *rt);
+
 /* What is added from now on is of another step; of none. */
 void eo_runtime_begin_entries(struct runtime_timeline *timeline);
 void eo_runtime_end_entries(struct runtime_timeline *timeline);

@@ -85,6 +85,8 @@ eo_status eo_graph_take_times(struct eo_runtime *rt)
     eo_runtime_begin_entries(&rt->timeline);
     eo_graph_times_tell(rt->graph.times, rt->device, &rt->timeline.ring, rt->stats.wait_ns);
     eo_runtime_end_entries(&rt->timeline);
+    if (rt->params.recorder)
+        eo_flight_recorder_count(rt->params.recorder, rt->timeline.ring.count);
     rt->stats.host_wait_ns += eo_now_ns() - begin_ns;
     return EO_OK;
 }
@@ -100,6 +102,7 @@ static eo_status launch_graph(struct eo_runtime *rt)
 {
     eo_saver_await_layer(rt, EO_NONE); /* the graph's updates cannot wait for their layers */
     EO_TRY(eo_graph_take_times(rt)); /* the launch writes others */
+    eo_runtime_mark_graph(rt);
     eo_update_upload_scalars(rt, rt->update.next_scalars ? rt->update.next_scalars : rt->update.step.scalars);
     eo_graph_times_launch(rt->graph.times, rt->device);
     RUNTIME_TRY(rt, rt->world->ops->graph_launch(rt->comms.world, rt->graph.recorded), "step %llu as a graph",

@@ -19,9 +19,15 @@ static size_t name_index(const struct eo_plan *plan, eo_operation_kind kind, uin
     return (size_t)kind * stride + what;
 }
 
-size_t eo_runtime_name_count(const struct eo_plan *plan)
+/* Behind those of operations: a whole step. */
+static size_t graph_name_index(const struct eo_plan *plan)
 {
     return name_index(plan, EO_OP_KIND_COUNT, 0, 0);
+}
+
+size_t eo_runtime_name_count(const struct eo_plan *plan)
+{
+    return graph_name_index(plan) + 1;
 }
 
 eo_status eo_runtime_names_init(struct runtime_timeline *timeline, const struct eo_plan *plan)
@@ -47,7 +53,8 @@ eo_status eo_runtime_names_init(struct runtime_timeline *timeline, const struct 
             timeline->names[name_index(plan, operation.kind, operation.position, operation.layer)] = copy;
         }
     }
-    return EO_OK;
+    timeline->names[graph_name_index(plan)] = strdup("a step as a graph");
+    return timeline->names[graph_name_index(plan)] ? EO_OK : EO_ERR_NO_MEMORY;
 }
 
 void eo_runtime_names_fini(struct runtime_timeline *timeline, const struct eo_plan *plan)
@@ -79,6 +86,13 @@ struct eo_timeline_entry *eo_runtime_entry(struct eo_runtime *rt, eo_operation_k
     if (rt->params.recorder && !rt->graph.recording)
         eo_flight_recorder_mark(rt->params.recorder, entry->name_index, rt->steps.finished, rt->timeline.ring.count);
     return entry;
+}
+
+void eo_runtime_mark_graph(struct eo_runtime *rt)
+{
+    if (rt->params.recorder)
+        eo_flight_recorder_mark(rt->params.recorder, (uint32_t)graph_name_index(rt->plan), rt->steps.finished,
+                                rt->timeline.ring.count);
 }
 
 void eo_runtime_range_begin(struct eo_runtime *rt, const char *name)

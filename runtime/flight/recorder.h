@@ -63,6 +63,12 @@ static inline void eo_flight_recorder_mark(struct eo_flight_recorder *recorder, 
     atomic_store_explicit(&head->count, count, memory_order_release); /* after the entry itself */
 }
 
+/* Entries that were added afterwards: the times of a graph. */
+static inline void eo_flight_recorder_count(struct eo_flight_recorder *recorder, uint64_t count)
+{
+    atomic_store_explicit(&recorder->head->count, count, memory_order_release);
+}
+
 static inline void eo_flight_recorder_finish(struct eo_flight_recorder *recorder, uint64_t steps)
 {
     atomic_store_explicit(&recorder->head->step, steps, memory_order_release);

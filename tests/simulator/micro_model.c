@@ -472,6 +472,7 @@ static eo_status train(struct rank *self)
                                                             .product = settings->optimizer == EO_OPTIMIZER_MUON && !settings->no_product ? product : NULL,
                                                             .product_user = self,
                                                             .dynamic_offload = settings->dynamic_offload,
+                                                            .recorder = settings->recorders[self->rank],
                                                             .log = &run->log)));
     rows_follow(self->runtime);
     self->stream = eo_runtime_stream(self->runtime);

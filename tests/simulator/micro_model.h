@@ -48,6 +48,7 @@ struct micro_settings {
     bool offload_gradients, late_updates;
     bool no_product; /* Muon's */
     eo_optimizer optimizer; /* with EO_OPTIMIZER_MUON the weights of `in` and the bodies are matrices */
+    eo_flight_recorder *recorders[MICRO_RANKS_MAX]; /* NULL: without */
     void (*after_step)(void *user, uint32_t rank, uint32_t step, eo_runtime *runtime); /* NULL; on the rank's thread */
     void *user;
 };

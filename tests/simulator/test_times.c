@@ -6,11 +6,12 @@
  * same operations with times as any other.
  * Method: the micro model with 1 to 4 ranks; every rank's records after every step, held against the plan's waits by the
  * definition that headtohead prints (tools/headtohead/start_delay.h). And the time at which its report says a step was done,
- * against the records of the same step.
+ * against the records of the same step. And flight recorders, which follow steps that are graphs.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "micro_model.h"
 #include "tests/tap/tap.h"
@@ -149,8 +150,94 @@ static void family(enum micro_world world, bool graph, double times_at_least, co
     tap_case(what);
 }
 
+/* -- flight recorders ---------------------------------------------------------------------------------------------*/
+
+struct recorded {
+    struct micro_settings settings;
+    char path[MICRO_RANKS_MAX][64];
+    uint32_t graphs; /* steps that are told as one */
+    char wrong[200];
+};
+
+/* On each rank after each step, from 0. */
+static void look_at_recorder(void *user, uint32_t rank, uint32_t step, eo_runtime *runtime)
+{
+    struct recorded *recorded = user;
+    char last[128], wanted[64];
+    eo_flight_recorder_last(recorded->settings.recorders[rank], last, sizeof(last));
+    snprintf(wanted, sizeof(wanted), step < 2 ? "step %u, " : "step %u, a step as a graph", step + 1);
+    recorded->graphs += step >= 2;
+    if (!recorded->wrong[0] && strncmp(last, wanted, strlen(wanted)) != 0)
+        snprintf(recorded->wrong, sizeof(recorded->wrong), "rank %u after step %u: %s", rank, step, last);
+}
+
+/* The n-th entry is the same on both ranks, and with times the newest is of the last step but one, or the last. */
+static void compare_files(struct recorded *recorded)
+{
+    eo_flight_log *a, *b;
+    eo_flight_entry x = {0}, y = {0};
+    CHECK(eo_flight_log_open(&a, recorded->path[0], NULL) >= 0 && eo_flight_log_open(&b, recorded->path[1], NULL) >= 0,
+          "the recorders' files cannot be read");
+    const eo_flight_info info = eo_flight_log_info(a), other = eo_flight_log_info(b);
+    CHECK(info.count == other.count && info.steps == STEPS, "%llu and %llu entries, %llu steps", (unsigned long long)info.count,
+          (unsigned long long)other.count, (unsigned long long)info.steps);
+    uint64_t before = 0;
+    for (uint64_t i = info.first; i < info.count; i++) {
+        const bool both = eo_flight_log_entry(a, i, &x) && eo_flight_log_entry(b, i, &y);
+        CHECK(both && x.step == y.step && strcmp(x.name, y.name) == 0 && x.step >= before,
+              "entry %llu: %s of step %llu, %s of step %llu", (unsigned long long)i, x.name, (unsigned long long)x.step, y.name,
+              (unsigned long long)y.step);
+        before = x.step;
+    }
+    CHECK(!recorded->settings.graph_times || before >= STEPS - 1, "the newest entry is of step %llu",
+          (unsigned long long)before);
+    eo_flight_log_close(&a);
+    eo_flight_log_close(&b);
+}
+
+static void recorders(bool graph_times)
+{
+    static struct micro_result result;
+    struct recorded recorded = {.settings = {.ranks = 2,
+                                             .device = "cuda",
+                                             .world = MICRO_ONE_GPU,
+                                             .graph = true,
+                                             .steps = STEPS,
+                                             .graph_times = graph_times,
+                                             .micro_batches = 1,
+                                             .waits_each_step = true,
+                                             .after_step = look_at_recorder,
+                                             .mode = "registered"}};
+    char folder[] = "/tmp/times-XXXXXX";
+    if (!mkdtemp(folder))
+        exit(1);
+    for (uint32_t r = 0; r < recorded.settings.ranks; r++) {
+        snprintf(recorded.path[r], sizeof(recorded.path[r]), "%s/%u", folder, r);
+        if (eo_flight_recorder_create(
+                &recorded.settings.recorders[r],
+                eo_flight_recorder_params(.path = recorded.path[r], .rank = r, .rank_count = recorded.settings.ranks)) < 0)
+            exit(1);
+    }
+    recorded.settings.user = &recorded;
+    sim_start(&(struct sim_config){.seed = 1});
+    micro_train(&recorded.settings, &result);
+    const uint32_t violations = sim_finish();
+    CHECK(micro_status(&result) == EO_OK && violations == 0, "%s %s", micro_error(&result), sim_violation(0));
+    for (uint32_t r = 0; r < recorded.settings.ranks; r++)
+        eo_flight_recorder_destroy(&recorded.settings.recorders[r]);
+    compare_files(&recorded);
+    CHECK(recorded.graphs == recorded.settings.ranks * (STEPS - 2) && !recorded.wrong[0], "%s", recorded.wrong);
+    for (uint32_t r = 0; r < recorded.settings.ranks; r++)
+        unlink(recorded.path[r]);
+    rmdir(folder);
+    tap_case(graph_times ? "a flight recorder has the times of graphs, the same operations on all ranks"
+                         : "a flight recorder follows steps that are graphs");
+}
+
 int main(void)
 {
+    recorders(false);
+    recorders(true);
     /*
      * Ranks of one GPU meet on the host before each collective of an eager step. Schedules of two kinds are among the seeds:
      * where streams run whatever they can at once (SIM_EAGER and its like), nearly all of the time from issue to start is that
