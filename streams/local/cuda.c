@@ -311,22 +311,25 @@ static eo_status run_with_all(struct eo_comm *comm, enum part part, void *recv, 
 
 static eo_status issue(struct eo_comm *comm, void *recv, struct eo_local_post post, struct eo_span *span)
 {
+    const bool joins = comm->joined > 0, begins = !joins || comm->joined == comm->join_count;
+    const bool ends = !joins || --comm->joined == 0;
+    struct eo_span *const begun = begins ? span : NULL;
     EO_TRY(eo_local_failure(comm->end.group));
     if (!post.label)
         post.label = "";
-    if (span)
-        span->ready_ns = eo_now_ns();
+    if (begun)
+        begun->ready_ns = eo_now_ns();
     if (comm->end.group->params.rank_count > 1 && post.kind == EO_LOCAL_ALL_REDUCE) {
-        EO_TRY(run_with_all(comm, PART_REDUCE_SLICE, recv, &post, span));
+        EO_TRY(run_with_all(comm, PART_REDUCE_SLICE, recv, &post, begun));
         EO_TRY(run_with_all(comm, PART_GATHER_SLICES, recv, &post, NULL));
     } else if (comm->end.group->params.rank_count > 1) {
-        EO_TRY(run_with_all(comm, post.kind == EO_LOCAL_ALL_GATHER ? PART_GATHER : PART_REDUCE, recv, &post, span));
+        EO_TRY(run_with_all(comm, post.kind == EO_LOCAL_ALL_GATHER ? PART_GATHER : PART_REDUCE, recv, &post, begun));
     } else {
-        if (span)
-            comm->device->ops->stamp(comm->device, comm->queue, &span->start_ns);
+        if (begun)
+            comm->device->ops->stamp(comm->device, comm->queue, &begun->start_ns);
         EO_TRY(run_alone(comm, recv, &post));
     }
-    if (span)
+    if (span && ends)
         comm->device->ops->stamp(comm->device, comm->queue, &span->end_ns);
     return EO_OK;
 }
@@ -350,6 +353,11 @@ static eo_status local_cuda_all_reduce(struct eo_comm *comm, void *buffer, uint6
 {
     return issue(comm, buffer, (struct eo_local_post){.kind = EO_LOCAL_ALL_REDUCE, .dtype = dtype, .count = count,
                                                       .label = label, .send = buffer}, span);
+}
+
+static void local_cuda_join(struct eo_comm *comm, uint32_t count)
+{
+    comm->joined = comm->join_count = count;
 }
 
 /* Who comes to the barrier has an empty queue, so it reads nobody's memory any more. */
@@ -376,6 +384,7 @@ const struct eo_comm_ops eo_comm_local_cuda_ops = {
     .all_gather = local_cuda_all_gather,
     .reduce_scatter = local_cuda_reduce_scatter,
     .all_reduce = local_cuda_all_reduce,
+    .join = local_cuda_join,
     .quiesce = local_cuda_quiesce,
     .poll = local_cuda_poll,
     .capture_begin = eo_local_cuda_capture_begin,

@@ -47,6 +47,7 @@ struct eo_comm {
     cudaStream_t stream;
     struct eo_local_cuda_rank *self;
     bool is_connected; /* this GPU reads the other ranks' */
+    uint32_t join_count, joined; /* collectives of an operation of several, and those of them still to be issued */
 };
 
 static inline struct eo_local_cuda_rank *eo_local_cuda_rank_of(const struct eo_comm *comm, uint32_t rank)

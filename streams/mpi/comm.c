@@ -28,6 +28,7 @@ struct mpi_work {
     const char *label;
     struct eo_span *span;
     uint64_t ready_ns;
+    bool has_more; /* the next collective is of the same operation */
 };
 
 static uint64_t element_bytes(const struct mpi_work *work)
@@ -338,9 +339,14 @@ static eo_status run_collective(void *arguments)
     struct eo_comm *comm = work->comm;
     EO_TRY(meet(comm, work));
     const uint64_t start_ns = eo_now_ns();
+    if (!comm->goes_on) {
+        comm->ready_ns = work->ready_ns;
+        comm->start_ns = start_ns;
+    }
+    comm->goes_on = work->has_more;
     EO_TRY(move_data(comm, work));
-    if (work->span)
-        *work->span = (struct eo_span){work->ready_ns, start_ns, eo_now_ns()};
+    if (work->span && !work->has_more)
+        *work->span = (struct eo_span){comm->ready_ns, comm->start_ns, eo_now_ns()};
     return EO_OK;
 }
 
@@ -428,6 +434,8 @@ static eo_status enqueue(const struct mpi_work *work)
     struct mpi_work item = *work;
     item.label = work->label ? work->label : "";
     item.ready_ns = eo_now_ns();
+    item.has_more = item.comm->joined > 1;
+    item.comm->joined -= item.comm->joined > 0;
     _Static_assert(sizeof(item) <= EO_CPU_ARGUMENT_BYTES, "a collective does not fit into an item of the ring");
     eo_cpu_enqueue(item.comm->device, item.comm->queue, run_collective, &item, sizeof(item));
     return EO_OK;
@@ -452,6 +460,11 @@ static eo_status mpi_all_reduce(struct eo_comm *comm, void *buffer, uint64_t cou
 {
     return enqueue(&(const struct mpi_work){.comm = comm, .kind = EO_MPI_ALL_REDUCE, .dtype = dtype, .recv = buffer,
                                             .send = buffer, .count = count, .label = label, .span = span});
+}
+
+static void mpi_join(struct eo_comm *comm, uint32_t count)
+{
+    comm->joined = count;
 }
 
 static eo_status mpi_quiesce(struct eo_comm *comm)
@@ -480,6 +493,7 @@ const struct eo_comm_ops eo_comm_mpi_ops = {
     .all_gather = mpi_all_gather,
     .reduce_scatter = mpi_reduce_scatter,
     .all_reduce = mpi_all_reduce,
+    .join = mpi_join,
     .quiesce = mpi_quiesce,
     .group_info = mpi_group_info,
 };

@@ -96,6 +96,9 @@ struct eo_comm {
     const void **terms;              /* of a sum, by rank */
     unsigned char *scratch[2];
     uint64_t piece_bytes;            /* of each other rank */
+    uint32_t joined;                 /* collectives still to be issued that go with those before */
+    bool goes_on;                    /* the queue's thread: the operation in progress has more collectives, and began: */
+    uint64_t ready_ns, start_ns;
     bool is_stuck;                   /* requests are left that did not end */
     struct eo_comm *next_kept;
 };

@@ -62,6 +62,8 @@ struct rank {
     uint64_t bytes, host_bytes;
     void *graph;
     struct eo_event computed, gathered, reduced, fetched;
+    struct eo_span joined; /* the two gathers */
+    uint64_t between_ns;   /* a stamp */
 };
 
 static void take_log(void *user, eo_log_level level, const char *text)
@@ -167,10 +169,12 @@ static eo_status issue_step(struct rank *self, uint32_t step)
                                                             : slice;
     if (run->joins) {
         self->ops->join(self->gather, 2);
-        EO_TRY(self->ops->all_gather(self->gather, all, shard, slice, "block.1", NULL));
+        EO_TRY(self->ops->all_gather(self->gather, all, shard, slice, "block.1", &self->joined));
+        if (!run->nccl) /* there the first begins with the last */
+            device->stamp(self->device, EO_QUEUE_COMM, &self->between_ns);
     }
     EO_TRY(self->ops->all_gather(self->gather, all, shard, bytes, odd && run->fault == OTHER_LABEL ? "block.3" : "block.2",
-                                 NULL));
+                                 run->joins ? &self->joined : NULL));
     device->record(self->device, EO_QUEUE_COMM, &self->gathered);
     EO_TRY(device->wait(self->device, EO_QUEUE_COMPUTE, &self->gathered));
     device->copy(self->device, EO_QUEUE_COMPUTE, full, all, whole);
@@ -244,6 +248,11 @@ static eo_status run_step(struct rank *self, uint32_t step)
     if (run->quiesces)
         EO_TRY(self->ops->quiesce(self->gather));
     EO_TRY(await(self, &self->fetched));
+    if (run->joins && !run->nccl) {
+        device->resolve_stamps(self->device);
+        if (self->joined.start_ns > self->between_ns || self->joined.end_ns < self->between_ns)
+            __atomic_fetch_add(&run->wrong, 1, __ATOMIC_RELAXED);
+    }
     for (uint32_t i = 0; i < COUNT; i++) {
         const float wanted = value_of(self->rank, step, i) * (float)run->ranks;
         if (read_value(self->host + 4 * COUNT, run->bf16, i) != wanted)
@@ -550,6 +559,7 @@ int main(int argc, char **argv)
     all_good((struct run){.several_gpus = true}, 0, 1, seeds, "local-cuda, a GPU each");
     all_good((struct run){.graph = true}, 0, 1, seeds, "local-cuda, one GPU, all ranks as one graph");
     all_good((struct run){.graph = true, .several_gpus = true}, 0, 1, seeds, "local-cuda, a GPU each, as one graph");
+    all_good((struct run){.joins = true}, 0, 1, seeds, "local-cuda, joined gathers, which have one span");
     all_good((struct run){.nccl = true, .mode = "plain"}, 0, 1, seeds, "nccl, plain");
     all_good((struct run){.nccl = true, .mode = "plain", .graph = true}, 0, 1, seeds, "nccl, plain, as graphs");
     all_good((struct run){.nccl = true, .mode = "registered"}, 0, 1, seeds, "nccl, registered");

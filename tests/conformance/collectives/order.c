@@ -172,11 +172,40 @@ static void span_body(struct test_rank *self)
     TEST_HOLDS(self, self->ops->quiesce(self->gather) == EO_OK); /* slower peers may still read `send` */
 }
 
+/* Two gathers as one operation; all have ended the first when the last rank comes to the second. */
+static void joined_body(struct test_rank *self)
+{
+    enum { LATE_MS = 40 };
+    unsigned char send[64] = {0}, recv[64 * TEST_RANKS_MAX];
+    struct eo_span span = {0};
+    const uint64_t issued_ns = eo_now_ns();
+    self->ops->join(self->gather, 2);
+    TEST_HOLDS(self, self->ops->all_gather(self->gather, recv, send, 64, "joined", &span) == EO_OK);
+    TEST_HOLDS(self, test_await(self, EO_QUEUE_COMM) == EO_OK);
+    const uint64_t between_ns = eo_now_ns();
+    test_barrier(self);
+    if (self->rank + 1 == self->rank_count)
+        test_pause_ms(LATE_MS);
+    TEST_HOLDS(self, self->ops->all_gather(self->gather, recv, send, 64, "joined", &span) == EO_OK);
+    TEST_HOLDS(self, test_await(self, EO_QUEUE_COMM) == EO_OK);
+    TEST_EXPECT(self,
+                issued_ns <= span.ready_ns && span.ready_ns <= span.start_ns && span.start_ns <= between_ns &&
+                    between_ns + LATE_MS / 2 * UINT64_C(1000000) <= span.end_ns,
+                "from the first: issued %.1f, began %.1f, ended %.1f ms", ((double)span.ready_ns - (double)between_ns) / 1e6,
+                ((double)span.start_ns - (double)between_ns) / 1e6, ((double)span.end_ns - (double)between_ns) / 1e6);
+    TEST_HOLDS(self, self->ops->all_gather(self->gather, recv, send, 64, "alone", &span) == EO_OK);
+    TEST_HOLDS(self, test_await(self, EO_QUEUE_COMM) == EO_OK);
+    TEST_EXPECT(self, between_ns < span.ready_ns && span.ready_ns <= span.start_ns, "one behind them has a span of its own");
+    TEST_HOLDS(self, self->ops->quiesce(self->gather) == EO_OK);
+}
+
 void order_cases(uint32_t rank_count)
 {
     struct test_settings settings = {.rank_count = rank_count, .memory_bytes = MEMORY_BYTES};
     test_run_ranks(&settings, span_body);
     test_report("a span says when work was enqueued, could start and ended", rank_count);
+    test_run_ranks(&settings, joined_body);
+    test_report("joined collectives have one span, from the begin of the first to the end of the last", rank_count);
     for (uint64_t seed = 0; seed <= 2; seed++) {
         settings.delay_seed = seed;
         char name[160];
