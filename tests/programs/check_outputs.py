@@ -123,11 +123,22 @@ def check_variants(json_path, html_path, names):
     peaks = {name: modes[name]["live_peak_bytes"] for name in wanted}
     assert peaks["zero3"] < peaks["zero2"] < peaks["ddp"] and peaks["zero3"] < peaks["one-unit"], peaks
     assert modes["dynamic:malloc"]["allocator_calls_per_step"] > 0 == modes["zero3"]["allocator_calls_per_step"]
+    assert modes["ddp"]["reduce_scatter_s"] > 0, "all-reduces are collectives too"
     page = Page()
     page.feed(open(html_path, encoding="utf-8").read())
     assert page.pictures == 3 and not page.outside, (page.pictures, page.outside)
 
 
+def check_muon(path, json_path, html_path):
+    """Beside a comparison without it: its matrices are sent too, and each operation of the page has a colour."""
+    sent, sent_without = (json.load(open(p))["modes"]["zero3"]["sent_bytes_per_step"] for p in (json_path, path))
+    assert sent > 1.1 * sent_without, (sent, sent_without)
+    text = open(html_path, encoding="utf-8").read()
+    kinds = set(re.findall('class="(k[0-9]+)"', text))
+    assert len(kinds) > 8 and all("." + kind + "{" in text for kind in kinds), kinds
+
+
 if __name__ == "__main__":
     {"log": check_log, "same-losses": check_same_losses, "same-weights": check_same_weights, "trace": check_trace,
-     "clocks": check_clocks, "learns": check_learns, "near-losses": check_near_losses, "comparison": check_comparison, "variants": check_variants}[sys.argv[1]](*sys.argv[2:])
+     "clocks": check_clocks, "learns": check_learns, "near-losses": check_near_losses, "comparison": check_comparison, "variants": check_variants,
+     "muon": check_muon}[sys.argv[1]](*sys.argv[2:])

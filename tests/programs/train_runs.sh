@@ -243,4 +243,7 @@ variants=ddp,zero2,zero3,one-unit,blocks:2,auto-wrap:1MiB,dynamic:malloc
 "$headtohead" --text text --model tiny --seq 32 --threads 1 --steps 6 --runs 1 --compare $variants --json v.json --html v.html \
     >out 2>err && ! grep -q null out && "$python" "$check" variants v.json v.html $variants >>out 2>>err
 result $? 'headtohead --compare: strategies and units side by side, with what each sends'
+"$headtohead" --text text --model tiny --seq 32 --threads 1 --steps 4 --runs 1 --optimizer muon --compare zero2,zero3 --json m.json \
+    --html m.html >out 2>err && "$python" "$check" muon v.json m.json m.html >>out 2>>err
+result $? 'headtohead counts what Muon sends, and its page has colours for it'
 finish

@@ -287,10 +287,10 @@ static double sent_bytes(const struct notes *notes)
         eo_plan_operation o;
         if (eo_plan_get_operation(job->plan, EO_LIST_STEADY, i, &o) < 0)
             continue;
-        if (o.kind == EO_OP_ALL_GATHER || o.kind == EO_OP_REDUCE_SCATTER)
-            bytes += (double)o.bytes * (group - 1) / group;
-        else if (o.kind == EO_OP_ALL_REDUCE)
+        if (o.kind == EO_OP_ALL_REDUCE)
             bytes += (double)o.bytes * 2 * (replicas - 1) / replicas;
+        else if (tool_collective_of(o.kind) >= 0 && o.kind != EO_OP_NORM_GATHER)
+            bytes += (double)o.bytes * (group - 1) / group;
     }
     return bytes;
 }

@@ -6,8 +6,13 @@
 int tool_collective_of(eo_operation_kind kind)
 {
     switch ((int)kind) {
-    case EO_OP_ALL_GATHER: return EO_WAIT_ALL_GATHER;
-    case EO_OP_REDUCE_SCATTER: return EO_WAIT_REDUCE_SCATTER;
+    case EO_OP_ALL_GATHER:
+    case EO_OP_MATRIX_GATHER:
+        return EO_WAIT_ALL_GATHER;
+    case EO_OP_REDUCE_SCATTER:
+    case EO_OP_ALL_REDUCE:
+    case EO_OP_MATRIX_SCATTER:
+        return EO_WAIT_REDUCE_SCATTER;
     case EO_OP_NORM_GATHER: return EO_WAIT_NORM;
     default: return -1;
     }

@@ -28,7 +28,7 @@ struct tool_start_delays {
     uint64_t early_count;              /* began before they were ready: then a time, or the plan, is not what it says */
 };
 
-/* The kind of wait that this operation's end is for; -1: it is no collective. */
+/* The kind of wait that this operation's end is booked under; -1: it is no collective. */
 int tool_collective_of(eo_operation_kind kind);
 
 /*

@@ -92,6 +92,17 @@ Test(start_delay, what_is_issued_last_is_what_counts)
     end(&bed);
 }
 
+Test(start_delay, each_collective_has_the_kind_that_waits_for_it_are_booked_under)
+{
+    static const int wanted[EO_OP_KIND_COUNT] = {
+        [EO_OP_ALL_GATHER] = 1 + EO_WAIT_ALL_GATHER,         [EO_OP_MATRIX_GATHER] = 1 + EO_WAIT_ALL_GATHER,
+        [EO_OP_REDUCE_SCATTER] = 1 + EO_WAIT_REDUCE_SCATTER, [EO_OP_MATRIX_SCATTER] = 1 + EO_WAIT_REDUCE_SCATTER,
+        [EO_OP_ALL_REDUCE] = 1 + EO_WAIT_REDUCE_SCATTER,     [EO_OP_NORM_GATHER] = 1 + EO_WAIT_NORM};
+    for (int kind = 0; kind < EO_OP_KIND_COUNT; kind++)
+        cr_assert_eq(tool_collective_of((eo_operation_kind)kind), wanted[kind] - 1, "%s",
+                     eo_operation_kind_name((eo_operation_kind)kind));
+}
+
 Test(start_delay, a_rank_that_is_late_is_not_a_delay)
 {
     struct bed bed = {0};

@@ -22,7 +22,8 @@ static uint64_t later(uint64_t a, uint64_t b)
 static bool is_collective(const eo_plan_operation *operation)
 {
     const eo_operation_kind kind = operation->kind;
-    return kind == EO_OP_ALL_GATHER || kind == EO_OP_REDUCE_SCATTER || kind == EO_OP_ALL_REDUCE || kind == EO_OP_NORM_GATHER;
+    return kind == EO_OP_ALL_GATHER || kind == EO_OP_REDUCE_SCATTER || kind == EO_OP_ALL_REDUCE || kind == EO_OP_NORM_GATHER ||
+           kind == EO_OP_MATRIX_GATHER || kind == EO_OP_MATRIX_SCATTER;
 }
 
 static uint64_t ready_ns(const struct simulation *s, uint32_t rank, const eo_plan_operation *operation)
