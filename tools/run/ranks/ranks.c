@@ -76,16 +76,24 @@ eo_status tool_job_sum(struct tool_job_rank *rank, double *value)
     return job->together ? tool_job_world_sum(job->together, value) : sum_of_threads(job, value);
 }
 
+static void skip_traffic(uint64_t *first, uint64_t *last, uint64_t now)
+{
+    *first += now - *last;
+    *last = now;
+}
+
 /* What was done since the last step is in no step's traffic. */
 static void leave_out(struct tool_job_rank *rank)
 {
-    eo_runtime_stats now;
+    eo_runtime_stats now, *const first = &rank->first, *const last = &rank->last;
     eo_runtime_get_stats(rank->runtime, &now);
-    rank->first.collective_count += now.collective_count - rank->last.collective_count;
-    rank->first.collective_bytes += now.collective_bytes - rank->last.collective_bytes;
-    rank->first.allocated_bytes += now.allocated_bytes - rank->last.allocated_bytes;
-    rank->first.copied_bytes += now.copied_bytes - rank->last.copied_bytes;
-    rank->first.cast_bytes += now.cast_bytes - rank->last.cast_bytes;
+    skip_traffic(&first->collective_count, &last->collective_count, now.collective_count);
+    skip_traffic(&first->collective_bytes, &last->collective_bytes, now.collective_bytes);
+    skip_traffic(&first->allocator_calls, &last->allocator_calls, now.allocator_calls);
+    skip_traffic(&first->allocated_bytes, &last->allocated_bytes, now.allocated_bytes);
+    skip_traffic(&first->copied_bytes, &last->copied_bytes, now.copied_bytes);
+    skip_traffic(&first->cast_bytes, &last->cast_bytes, now.cast_bytes);
+    skip_traffic(&first->storage_bytes, &last->storage_bytes, now.storage_bytes);
 }
 
 static eo_status validate(struct tool_job_rank *rank, uint64_t step, double *loss)
