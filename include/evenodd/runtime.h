@@ -235,7 +235,8 @@ typedef struct eo_runtime_stats {
     uint64_t reserved_peak_bytes;  /* dynamic mode: taken from the system, as far as the allocator knows */
     uint64_t allocator_calls;      /* allocations and frees of evenodd */
     uint64_t allocated_bytes;      /* asked, added up */
-    uint64_t copied_bytes;         /* read + written by copies and casts that the static mode does not have */
+    uint64_t copied_bytes;         /* dynamic mode: read + written by copies and casts, by FSDP2's count: with the own slice of
+                                      each gather and the widening of float8, which static memory has too, and counts nowhere */
     uint64_t cast_bytes;           /* ... what of it were casts */
     uint64_t collective_count;
     uint64_t collective_bytes;     /* full buffers */
