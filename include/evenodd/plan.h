@@ -153,22 +153,24 @@ typedef enum eo_operation_kind {
     EO_OP_RECOMPUTE,
     EO_OP_BACKWARD,
     EO_OP_REDUCE_SCATTER,
-    EO_OP_ALL_REDUCE,   /* of a gradient shard over the replicas */
-    EO_OP_ACCUMULATE,   /* the rank's slice of a reduced gradient buffer is added to the gradient shard; of gradients that
-                           stay whole in a step, the gradient buffer to their sum */
-    EO_OP_NORM_PARTIAL, /* sum of squares of one gradient shard */
-    EO_OP_NORM_LOCAL,   /* the rank's partials added up in model order, the trainer's values beside them */
-    EO_OP_NORM_GATHER,  /* all-gather of the ranks' partials */
-    EO_OP_NORM_SUM,     /* in rank order, then the clip factor */
-    EO_OP_UPDATE,       /* the optimizer on one layer's shard */
-    EO_OP_FETCH,        /* an offloaded layer from disk into a buffer */
-    EO_OP_EVICT,        /* and back */
-    EO_OP_NARROW,       /* float8 gathers: the rank's part of a layer as it will be sent, after its update */
-    EO_OP_WIDEN,        /* float8 gathers: what was gathered to bf16, before the pass that uses it */
+    EO_OP_ALL_REDUCE,     /* of a gradient shard over the replicas */
+    EO_OP_ACCUMULATE,     /* the rank's slice of a reduced gradient buffer is added to the gradient shard; of gradients that
+                             stay whole in a step, the gradient buffer to their sum */
+    EO_OP_NORM_PARTIAL,   /* sum of squares of one gradient shard */
+    EO_OP_NORM_LOCAL,     /* the rank's partials added up in model order, the trainer's values beside them */
+    EO_OP_NORM_GATHER,    /* all-gather of the ranks' partials */
+    EO_OP_NORM_SUM,       /* in rank order, then the clip factor */
+    EO_OP_UPDATE,         /* the optimizer on one layer's shard */
+    EO_OP_FETCH,          /* an offloaded layer from disk into a buffer */
+    EO_OP_EVICT,          /* and back */
+    EO_OP_NARROW,         /* float8 gathers: the rank's part of a layer as it will be sent, after its update */
+    EO_OP_WIDEN,          /* float8 gathers: what was gathered to bf16, before the pass that uses it */
     EO_OP_DIRECTION,      /* Muon: the momentum of a layer's matrices as it is after this step, of the rank's shard */
     EO_OP_MATRIX_GATHER,  /* Muon: those of all ranks */
     EO_OP_ORTHOGONALIZE,  /* Muon: Newton and Schulz's iteration of the matrices that this rank owns */
     EO_OP_MATRIX_SCATTER, /* Muon: each rank's part of the results, from their owners */
+    EO_OP_COPY_OUT,       /* dynamic memory alone: what was gathered, to a tensor a parameter; the tensors are taken here */
+    EO_OP_COPY_IN,        /* ... gradients into the input of their reduction, which is taken here */
     EO_OP_KIND_COUNT,
 } eo_operation_kind;
 

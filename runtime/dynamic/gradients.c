@@ -73,6 +73,8 @@ eo_status eo_dynamic_reduce(struct eo_runtime *rt, uint32_t position)
     struct dynamic_reduction *reduction =
         &state->reductions[(state->reduction_first + state->reduction_count) % state->reduction_limit];
     reduction->position = position;
+    struct eo_timeline_entry *entry = eo_dynamic_entry(rt, EO_OP_COPY_IN, EO_STREAM_COMPUTE, position, p->layer);
+    rt->device->ops->stamp(rt->device, EO_QUEUE_COMPUTE, &entry->span.start_ns);
     EO_TRY(eo_dynamic_take(rt, EO_QUEUE_COMPUTE, layer->layout.padded_count * size, "the input of a reduce-scatter",
                            &reduction->input));
     char *input = reduction->input;
@@ -87,11 +89,12 @@ eo_status eo_dynamic_reduce(struct eo_runtime *rt, uint32_t position)
         const struct plan_range *range = &rt->plan->zero_ranges[p->zero_begin + z];
         rt->device->ops->zero(rt->device, input + range->offset * size, range->count * size);
     }
+    rt->device->ops->stamp(rt->device, EO_QUEUE_COMPUTE, &entry->span.end_ns);
+    eo_dynamic_note_live(rt, entry);
     rt->device->ops->record(rt->device, EO_QUEUE_COMPUTE, &reduction->filled);
     EO_TRY(eo_dynamic_order(rt, state->reduce_queue, &reduction->filled));
     EO_TRY(eo_dynamic_take(rt, state->reduce_queue, count * size, "the output of a reduce-scatter", &reduction->output));
-    struct eo_timeline_entry *entry =
-        eo_dynamic_entry(rt, EO_OP_REDUCE_SCATTER, (eo_stream_id)state->reduce_queue, position, p->layer);
+    entry = eo_dynamic_entry(rt, EO_OP_REDUCE_SCATTER, (eo_stream_id)state->reduce_queue, position, p->layer);
     eo_dynamic_note_live(rt, entry);
     rt->stats.collective_count++;
     rt->stats.collective_bytes += count * size * rt->world->rank_count;

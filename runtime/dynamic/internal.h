@@ -112,7 +112,8 @@ EO_NODISCARD eo_status eo_dynamic_bring_shard(struct eo_runtime *rt, uint32_t la
 /* A reduction's output to the host, behind it; and when its turn comes, the gradient is there. */
 void eo_dynamic_send_gradient(struct eo_runtime *rt, struct dynamic_reduction *reduction);
 EO_NODISCARD eo_status eo_dynamic_take_gradient(struct eo_runtime *rt, struct dynamic_reduction *reduction);
-EO_NODISCARD eo_status eo_dynamic_sum_on_host(struct eo_runtime *rt); /* of all gradients; waits for them */
+EO_NODISCARD eo_status eo_dynamic_await_gradients(struct eo_runtime *rt); /* until all are there */
+void eo_dynamic_sum_on_host(struct eo_runtime *rt);                       /* of squares of all of them */
 
 /* gradients.c */
 bool eo_dynamic_gets_gradient(const struct eo_runtime *rt, uint32_t position, const struct plan_parameter *parameter);

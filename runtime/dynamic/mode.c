@@ -158,6 +158,12 @@ static void dynamic_fini(struct eo_runtime *rt)
 
 /* -- the mode --------------------------------------------------------------------------------------------------------*/
 
+/* After all that has to be there: it waits for nothing more. */
+static void open_pass(struct eo_runtime *rt, eo_operation_kind kind, uint32_t position)
+{
+    eo_runtime_open_pass(rt, eo_dynamic_entry(rt, kind, EO_STREAM_COMPUTE, position, eo_dynamic_layer(rt, position)));
+}
+
 static void end_pass(struct eo_runtime *rt)
 {
     eo_runtime_close_pass(rt);
@@ -173,8 +179,6 @@ static eo_status dynamic_step_begin(struct eo_runtime *rt)
 
 static eo_status dynamic_forward_begin(struct eo_runtime *rt, uint32_t position)
 {
-    struct eo_timeline_entry *entry =
-        eo_dynamic_entry(rt, EO_OP_FORWARD, EO_STREAM_COMPUTE, position, eo_dynamic_layer(rt, position));
     if (rt->cursor.phase == PHASE_EVALUATION)
         EO_TRY(take_buffers(rt, &eo_dynamic_state(rt)->evaluation_take, position));
     else
@@ -182,7 +186,7 @@ static eo_status dynamic_forward_begin(struct eo_runtime *rt, uint32_t position)
     EO_TRY(eo_dynamic_unshard(rt, position, false));
     if (!rt->params.dynamic_implicit_prefetch && position + 1 < rt->plan->position_count)
         EO_TRY(eo_dynamic_gather(rt, position + 1));
-    eo_runtime_open_pass(rt, entry);
+    open_pass(rt, EO_OP_FORWARD, position);
     return EO_OK;
 }
 
@@ -207,15 +211,13 @@ static eo_status dynamic_forward_end(struct eo_runtime *rt, uint32_t position)
 
 static eo_status dynamic_backward_begin(struct eo_runtime *rt, uint32_t position)
 {
-    const struct plan_position *p = &rt->plan->positions[position];
-    struct eo_timeline_entry *entry = eo_dynamic_entry(rt, EO_OP_RECOMPUTE, EO_STREAM_COMPUTE, position, p->layer);
     EO_TRY(take_buffers(rt, &eo_dynamic_state(rt)->take, moment(rt, EO_PASS_RECOMPUTE, position)));
-    if (!p->backward_without_weights)
+    if (!rt->plan->positions[position].backward_without_weights)
         EO_TRY(eo_dynamic_unshard(rt, position, true));
     EO_TRY(eo_dynamic_give_held(rt));
     if (position > 0 && !rt->plan->positions[position - 1].backward_without_weights)
         EO_TRY(eo_dynamic_gather(rt, position - 1));
-    eo_runtime_open_pass(rt, entry);
+    open_pass(rt, EO_OP_RECOMPUTE, position);
     return EO_OK;
 }
 
@@ -224,7 +226,6 @@ static eo_status dynamic_gradients_begin(struct eo_runtime *rt, uint32_t positio
     const struct plan_position *p = &rt->plan->positions[position];
     const struct plan_layer *layer = &rt->plan->layers[p->layer];
     end_pass(rt);
-    struct eo_timeline_entry *entry = eo_dynamic_entry(rt, EO_OP_BACKWARD, EO_STREAM_COMPUTE, position, p->layer);
     give_buffers(rt, &eo_dynamic_state(rt)->give, moment(rt, EO_PASS_RECOMPUTE, position));
     EO_TRY(take_buffers(rt, &eo_dynamic_state(rt)->take, moment(rt, EO_PASS_BACKWARD, position)));
     for (uint32_t k = 0; !layer->frozen && k < layer->parameter_count; k++) {
@@ -233,7 +234,7 @@ static eo_status dynamic_gradients_begin(struct eo_runtime *rt, uint32_t positio
             EO_TRY(eo_dynamic_take_tensor(rt, layer, k, eo_dtype_bytes(rt->plan->params.reduce_dtype),
                                           rt->views.positions[position].gradients));
     }
-    eo_runtime_open_pass(rt, entry);
+    open_pass(rt, EO_OP_BACKWARD, position);
     for (uint32_t k = 0; rt->params.zero_gradients && !layer->frozen && k < layer->parameter_count; k++) {
         const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
         if (eo_dynamic_gets_gradient(rt, position, parameter))
@@ -269,9 +270,11 @@ static eo_status norm(struct eo_runtime *rt)
 {
     const struct eo_plan *plan = rt->plan;
     struct eo_timeline_entry *entry = eo_dynamic_entry(rt, EO_OP_NORM_LOCAL, EO_STREAM_COMPUTE, EO_NONE, EO_NONE);
+    if (rt->params.dynamic_offload)
+        EO_TRY(eo_dynamic_await_gradients(rt));
     start(rt, entry);
     if (rt->params.dynamic_offload)
-        EO_TRY(eo_dynamic_sum_on_host(rt));
+        eo_dynamic_sum_on_host(rt);
     for (uint32_t l = 0; !rt->params.dynamic_offload && l < plan->layer_count; l++)
         if (!plan->layers[l].frozen)
             eo_norms_of_layer(rt, l, EO_QUEUE_COMPUTE, NULL);

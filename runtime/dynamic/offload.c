@@ -135,6 +135,13 @@ eo_status eo_dynamic_bring_shard(struct eo_runtime *rt, uint32_t l, void **out)
     return EO_OK;
 }
 
+/* Compute gets nothing to do while the host waits: the time in which it stands still is told by its own wait. */
+static eo_status await_host(struct eo_runtime *rt, const struct eo_event *event, const char *what)
+{
+    EO_TRY(eo_runtime_wait(rt, event, EO_WAIT_FETCH));
+    return eo_host_await(rt, event, what);
+}
+
 static void *staging_of(const struct eo_runtime *rt, const struct dynamic_reduction *reduction)
 {
     const struct dynamic_state *state = eo_dynamic_state(rt);
@@ -167,7 +174,7 @@ eo_status eo_dynamic_take_gradient(struct eo_runtime *rt, struct dynamic_reducti
     struct eo_device *host = rt->shards.device;
     rt->shards.layers[l].gradient = state->offload.gradients[l];
     if (reduction->is_staged || rt->device->ops->is_host_memory) /* whose blocks know no queues */
-        EO_TRY(eo_host_await(rt, &reduction->landed, "waiting for a gradient"));
+        EO_TRY(await_host(rt, &reduction->landed, "waiting for a gradient"));
     eo_dynamic_give(rt, state->reduce_queue, &reduction->output);
     if (!reduction->is_staged)
         return EO_OK;
@@ -176,18 +183,22 @@ eo_status eo_dynamic_take_gradient(struct eo_runtime *rt, struct dynamic_reducti
     return EO_OK;
 }
 
-eo_status eo_dynamic_sum_on_host(struct eo_runtime *rt)
+eo_status eo_dynamic_await_gradients(struct eo_runtime *rt)
+{
+    struct dynamic_state *state = eo_dynamic_state(rt);
+    rt->device->ops->record(rt->device, state->reduce_queue, &state->offload.all_landed);
+    return await_host(rt, &state->offload.all_landed, "waiting for the gradients");
+}
+
+void eo_dynamic_sum_on_host(struct eo_runtime *rt)
 {
     struct dynamic_state *state = eo_dynamic_state(rt);
     const struct eo_plan *plan = rt->plan;
     const struct dynamic_offload *offload = &state->offload;
-    rt->device->ops->record(rt->device, state->reduce_queue, &state->offload.all_landed);
-    EO_TRY(eo_host_await(rt, &state->offload.all_landed, "waiting for the gradients"));
     for (uint32_t l = 0; l < plan->layer_count; l++) {
         state->offload.has_arrived[l] = false;
         if (!plan->layers[l].frozen)
             eo_norms_on_host(rt, l, offload->norms + (rt->shards.layers[l].norm - offload->device_norms));
     }
     rt->device->ops->upload(rt->device, offload->device_norms, offload->norms, sums_bytes(plan));
-    return EO_OK;
 }

@@ -153,7 +153,9 @@ eo_status eo_dynamic_unshard(struct eo_runtime *rt, uint32_t position, bool back
     if (group->unsharded)
         return EO_OK;
     EO_TRY(eo_dynamic_gather(rt, position));
+    struct eo_timeline_entry *entry = eo_dynamic_entry(rt, EO_OP_COPY_OUT, EO_STREAM_COMPUTE, position, l);
     EO_TRY(eo_runtime_wait(rt, &group->gathered, EO_WAIT_ALL_GATHER));
+    rt->device->ops->stamp(rt->device, EO_QUEUE_COMPUTE, &entry->span.start_ns);
     EO_TRY(eo_dynamic_drop_casts(rt, group->gather));
     EO_TRY(eo_dynamic_give_held(rt));
     void **const first = rt->views.positions[layer->first_position].weights;
@@ -168,6 +170,8 @@ eo_status eo_dynamic_unshard(struct eo_runtime *rt, uint32_t position, bool back
         eo_float8_widen_layer(rt, l, group->output, first);
         count_cast(rt, layer->narrow_bytes * rt->world->rank_count + layer->layout.padded_count * size);
     }
+    rt->device->ops->stamp(rt->device, EO_QUEUE_COMPUTE, &entry->span.end_ns);
+    eo_dynamic_note_live(rt, entry);
     rt->device->ops->record(rt->device, EO_QUEUE_COMPUTE, &group->copied_out);
     for (uint32_t p = layer->first_position + 1; layer->use_count > 1 && p < rt->plan->position_count; p++)
         if (eo_dynamic_layer(rt, p) == l)

@@ -46,6 +46,8 @@ const char *eo_operation_kind_name(eo_operation_kind kind)
         [EO_OP_MATRIX_GATHER] = "gather of matrices",
         [EO_OP_ORTHOGONALIZE] = "orthogonalization",
         [EO_OP_MATRIX_SCATTER] = "scatter of matrices",
+        [EO_OP_COPY_OUT] = "copy out",
+        [EO_OP_COPY_IN] = "copy in",
     };
     return (unsigned)kind < EO_OP_KIND_COUNT ? names[kind] : "unknown";
 }

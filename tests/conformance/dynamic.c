@@ -199,6 +199,29 @@ static uint64_t live_most(const struct scene *scene, eo_operation_kind kind)
     return most;
 }
 
+static bool is_copy(const eo_timeline_record *record)
+{
+    return record->kind == EO_OP_COPY_OUT || record->kind == EO_OP_COPY_IN;
+}
+
+/* A pass waits for nothing when it is there; the copies before and behind it lie in no wait, of no operation. */
+static void expect_copies(const struct scene *scene)
+{
+    uint32_t outs = 0, ins = 0, passes = 0, in_waits = 0;
+    for (uint32_t i = 0; i < scene->record_count; i++) {
+        const eo_timeline_record *record = &scene->records[i];
+        outs += record->kind == EO_OP_COPY_OUT && record->end_ns > record->start_ns;
+        ins += record->kind == EO_OP_COPY_IN && record->end_ns > record->start_ns;
+        passes += record->kind == EO_OP_FORWARD || record->kind == EO_OP_RECOMPUTE || record->kind == EO_OP_BACKWARD;
+        for (uint32_t k = 0; k < scene->record_count && record->stream == EO_STREAM_COMPUTE; k++) {
+            const eo_timeline_record *copy = &scene->records[k];
+            in_waits += is_copy(copy) && copy->end_ns > record->ready_ns && copy->start_ns < record->start_ns;
+        }
+    }
+    TEST_EXPECT(NULL, outs == 2 * BLOCKS && ins == BLOCKS && passes == 3 * BLOCKS && in_waits == 0,
+                "%u copies out, %u in, %u passes; %u copies are told as waits", outs, ins, passes, in_waits);
+}
+
 #define EXPECT_BYTES(what, found, wanted)                                                                             \
     TEST_EXPECT(NULL, (found) == (wanted), "%s: %" PRIu64 ", by the formula %" PRIu64, what, (uint64_t)(found),        \
                 (uint64_t)(wanted))
@@ -220,6 +243,7 @@ static void behaves_as_fsdp2(uint32_t ranks, eo_memory memory, eo_dtype dtype, b
     expected_sequence(expected, sizeof(expected));
     TEST_EXPECT(NULL, strcmp(scene.sequence, expected) == 0, "the order of collectives is %s",
                 scene.sequence);
+    expect_copies(&scene);
     EXPECT_BYTES("collectives", between(a->collective_count, b->collective_count), 3 * BLOCKS + 1); /* and the norms' */
     EXPECT_BYTES("bytes of collectives", between(a->collective_bytes, b->collective_bytes), BLOCKS * (2 * full + 4 * n));
 

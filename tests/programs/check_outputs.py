@@ -129,6 +129,20 @@ def check_variants(json_path, html_path, names):
     assert page.pictures == 3 and not page.outside, (page.pictures, page.outside)
 
 
+def check_traffic(path, *validated):
+    """A step behind a validation gives back what that held: a call or two."""
+    figures = [(s["allocator_calls_per_step"], s["io_bytes_per_step"]) for _, _, s in map(read_log, (path,) + validated)]
+    assert all(abs(f[0] - figures[0][0]) < 2 and f[1] == figures[0][1] > 0 for f in figures), figures
+
+
+def check_offload(json_path):
+    """Static memory waits for its disk. (The host's memory may always be there in time.) What is told of a run is told of its mode."""
+    modes = json.load(open(json_path))["modes"]
+    for name, mode in modes.items():
+        assert mode["idle_fetch_s"] == mode["runs"][0]["wait_s"]["fetch"], (name, mode["idle_fetch_s"])
+    assert modes["static"]["idle_fetch_s"] > 0
+
+
 def check_muon(path, json_path, html_path):
     """Beside a comparison without it: its matrices are sent too, and each operation of the page has a colour."""
     sent, sent_without = (json.load(open(p))["modes"]["zero3"]["sent_bytes_per_step"] for p in (json_path, path))
@@ -141,4 +155,4 @@ def check_muon(path, json_path, html_path):
 if __name__ == "__main__":
     {"log": check_log, "same-losses": check_same_losses, "same-weights": check_same_weights, "trace": check_trace,
      "clocks": check_clocks, "learns": check_learns, "near-losses": check_near_losses, "comparison": check_comparison, "variants": check_variants,
-     "muon": check_muon}[sys.argv[1]](*sys.argv[2:])
+     "traffic": check_traffic, "offload": check_offload, "muon": check_muon}[sys.argv[1]](*sys.argv[2:])

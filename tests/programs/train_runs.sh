@@ -232,12 +232,19 @@ export EO_TEST_SAMPLE_WITHOUT_CACHE
 interrupt_sample 'without a cache too' "$train" $long
 unset EO_TEST_SAMPLE_WITHOUT_CACHE
 
+for every in 0 2 6; do # none, between steps, and behind the last one too
+    "$train" $quick --ranks 2 --steps 6 --memory dynamic:malloc --dynamic-offload $([ $every = 0 ] || echo --val-every $every) --log validated-$every.jsonl \
+        >>out 2>>err
+done
+"$python" "$check" traffic validated-0.jsonl validated-2.jsonl validated-6.jsonl 2>>err && grep -q 'waiting for host memory' out
+result $? 'allocations and bytes of a step are without those of validations, and its waits for offloaded gradients are told'
+
 "$headtohead" --text text --model tiny --seq 32 --threads 1 --steps 6 --runs 2 --json h.json --html h.html >out 2>err
 result $? 'headtohead runs all modes to the same weights'
 "$python" "$check" comparison h.json h.html 2 >>out 2>>err
 result $? 'its JSON has the figures of every mode and run, its page stands alone'
 "$headtohead" --text text --model 2x32x4 --seq 16 --threads 1 --steps 4 --runs 1 --offload-layers all --offload-folder . \
-    --dynamic-offload >out 2>err && grep -q '^All runs end with the same weights' out && grep -q '^offloaded of a rank  *0\.[0-9]* MiB  *0\.[0-9]* MiB' out
+    --dynamic-offload --json o.json >out 2>err && "$python" "$check" offload o.json >>out 2>>err && grep -q '^All runs end with the same weights' out && grep -q '^offloaded of a rank  *0\.[0-9]* MiB  *0\.[0-9]* MiB' out
 result $? 'headtohead --dynamic-offload beside layers that are offloaded by plan'
 variants=ddp,zero2,zero3,one-unit,blocks:2,auto-wrap:1MiB,dynamic:malloc
 "$headtohead" --text text --model tiny --seq 32 --threads 1 --steps 6 --runs 1 --compare $variants --json v.json --html v.html \

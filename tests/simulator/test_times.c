@@ -234,8 +234,49 @@ static void recorders(bool graph_times)
                          : "a flight recorder follows steps that are graphs");
 }
 
+/* -- dynamic memory, offloaded ------------------------------------------------------------------------------------*/
+
+/* What compute waited for, of the rank that waited least. */
+static void keep_fetch_wait(void *user, uint32_t rank, uint32_t step, eo_runtime *runtime)
+{
+    uint64_t *least_ns = user;
+    eo_runtime_stats stats;
+    eo_runtime_get_stats(runtime, &stats);
+    if (rank < MICRO_RANKS_MAX && step + 1 == STEPS && stats.wait_ns[EO_WAIT_FETCH] < *least_ns)
+        *least_ns = stats.wait_ns[EO_WAIT_FETCH];
+}
+
+static void offloaded(void)
+{
+    static struct micro_result result;
+    for (uint32_t ranks = 1; ranks <= 2; ranks++) {
+        uint64_t least_ns = UINT64_MAX;
+        struct micro_settings settings = {.ranks = ranks,
+                                          .device = "cuda",
+                                          .world = MICRO_ONE_GPU,
+                                          .memory = EO_MEMORY_DYNAMIC_POOL,
+                                          .dynamic_offload = true,
+                                          .steps = STEPS,
+                                          .micro_batches = 1,
+                                          .waits_each_step = true,
+                                          .reduce_inputs = 1,
+                                          .mode = "registered",
+                                          .after_step = keep_fetch_wait,
+                                          .user = &least_ns};
+        sim_start(&(struct sim_config){.seed = 1});
+        micro_train(&settings, &result);
+        const uint32_t violations = sim_finish();
+        CHECK(micro_status(&result) == EO_OK && violations == 0, "%s %s", micro_error(&result), sim_violation(0));
+        CHECK(least_ns > 0 && least_ns < UINT64_MAX, "%u ranks: compute waited %llu ns for gradients on their way to the host",
+              ranks, (unsigned long long)least_ns);
+    }
+    tap_case(
+        "offloaded dynamic memory: that compute stands still until the host has the gradients is a wait for what is offloaded");
+}
+
 int main(void)
 {
+    offloaded();
     recorders(false);
     recorders(true);
     /*

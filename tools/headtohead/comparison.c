@@ -88,7 +88,7 @@ static void sum_up_ratios(const struct tool_comparison *comparison, int mode, st
 
 static void sum_up_mode(struct tool_comparison *comparison, int mode)
 {
-    static const char *const waits[] = {"all_gather", "reduce_scatter", "norm"}; /* nothing is offloaded, so nothing fetched */
+    static const char *const waits[EO_WAIT_COUNT] = {"all_gather", "reduce_scatter", "norm", "fetch"};
     const json_t *runs = comparison->runs[mode];
     struct tool_mode_figures *f = &comparison->figures[mode];
     sum_up_steps(runs, f);
@@ -118,7 +118,7 @@ static void sum_up_mode(struct tool_comparison *comparison, int mode)
     f->simulated_s = median_of(runs, NULL, "simulated_s");
     f->simulated_medians_s = median_of(runs, NULL, "simulated_medians_s");
     f->simulated_measured_s = median_of(runs, NULL, "simulated_measured_s");
-    for (int w = 0; w < EO_WAIT_FETCH; w++) {
+    for (int w = 0; w < EO_WAIT_COUNT; w++) {
         f->wait_s[w] = median_of(runs, "wait_s", waits[w]);
         f->collective_s[w] = median_of(runs, "collective_s", waits[w]);
         f->exposed_s[w] = median_of(runs, "exposed_s", waits[w]);
@@ -223,9 +223,9 @@ void tool_comparison_print(const struct tool_comparison *comparison, FILE *out)
     TABLE_ROW("bytes cast a step and rank", "%.2f MiB", mib(f->cast_bytes));
     TABLE_ROW("offloaded of a rank", "%.2f MiB", mib(f->offload_bytes));
     TABLE_ROW("bytes moved for it a step and rank", "%.2f MiB", mib(f->offload_moved_bytes));
-    static const char *const idle[] = {
-        "compute idle for all-gather", "compute idle for reduce-scatter", "compute idle for the norm"};
-    for (int w = 0; w < EO_WAIT_FETCH; w++)
+    static const char *const idle[EO_WAIT_COUNT] = {"compute idle for all-gather", "compute idle for reduce-scatter",
+                                                    "compute idle for the norm", "compute idle for what is offloaded"};
+    for (int w = 0; w < EO_WAIT_COUNT; w++)
         TABLE_ROW(idle[w], f->timeline_steps > 0 ? "%.2f ms %5.1f %%" : "-", f->wait_s[w] * 1e3,
                   share(f->wait_s[w], f->step_s));
     TABLE_ROW("all-gather, exposed of all", f->timeline_steps > 0 ? "%.2f of %.2f ms" : "-",
@@ -276,12 +276,13 @@ void tool_comparison_json(struct eo_json *json, const void *user)
                       f->live_peak_bytes, f->reserved_peak_bytes, f->resident_peak_bytes, f->collectives, f->sent_bytes);
         eo_json_write(json, "'offload_bytes': %g, 'offload_moved_bytes_per_step': %g", f->offload_bytes, f->offload_moved_bytes);
         eo_json_write(json,
-                      "'idle_all_gather_s': %g, 'idle_reduce_scatter_s': %g, 'idle_norm_s': %g, 'all_gather_s': %g,"
+                      "'idle_all_gather_s': %g, 'idle_reduce_scatter_s': %g, 'idle_norm_s': %g, 'idle_fetch_s': %g,"
+                      "'all_gather_s': %g,"
                       "'reduce_scatter_s': %g, 'exposed_all_gather_s': %g, 'exposed_reduce_scatter_s': %g,"
                       "'start_delay_all_gather_s': %g, 'start_delay_reduce_scatter_s': %g, 'late_all_gather_s': %g,"
                       "'late_reduce_scatter_s': %g",
                       f->wait_s[EO_WAIT_ALL_GATHER], f->wait_s[EO_WAIT_REDUCE_SCATTER], f->wait_s[EO_WAIT_NORM],
-                      f->collective_s[EO_WAIT_ALL_GATHER], f->collective_s[EO_WAIT_REDUCE_SCATTER],
+                      f->wait_s[EO_WAIT_FETCH], f->collective_s[EO_WAIT_ALL_GATHER], f->collective_s[EO_WAIT_REDUCE_SCATTER],
                       f->exposed_s[EO_WAIT_ALL_GATHER], f->exposed_s[EO_WAIT_REDUCE_SCATTER],
                       f->start_delay_s[EO_WAIT_ALL_GATHER], f->start_delay_s[EO_WAIT_REDUCE_SCATTER],
                       f->late_s[EO_WAIT_ALL_GATHER], f->late_s[EO_WAIT_REDUCE_SCATTER]);

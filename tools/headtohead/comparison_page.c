@@ -305,6 +305,7 @@ static void put_table(const struct tool_comparison *comparison, FILE *out)
              f->wait_s[EO_WAIT_REDUCE_SCATTER] * 1e3);
     PAGE_ROW("compute idle for the norm", f->timeline_steps > 0 ? "%.2f ms" : "-",
              f->wait_s[EO_WAIT_NORM] * 1e3);
+    PAGE_ROW("compute idle for what is offloaded", f->timeline_steps > 0 ? "%.2f ms" : "-", f->wait_s[EO_WAIT_FETCH] * 1e3);
     PAGE_ROW("all-gather, exposed of all", f->timeline_steps > 0 ? "%.2f of %.2f ms" : "-",
              f->exposed_s[EO_WAIT_ALL_GATHER] * 1e3,
              f->collective_s[EO_WAIT_ALL_GATHER] * 1e3);

@@ -34,6 +34,7 @@ struct rank_notes {
     double exposed_ns[EO_WAIT_COUNT];    /* ... while this rank computed nothing */
     struct pass_times passes[PASS_KINDS];
     uint64_t timeline_count;
+    uint64_t resident_peak_bytes; /* of the process, when this rank had trained */
 };
 
 struct notes {
@@ -202,6 +203,7 @@ static eo_status on_end(void *user, struct tool_job_rank *rank)
 {
     struct notes *notes = user;
     uint64_t hash;
+    notes->ranks[rank->rank].resident_peak_bytes = tool_process_resident_peak();
     EO_TRY(keep_names(&notes->ranks[rank->rank]));
     EO_TRY(tool_weights_hash(rank->runtime, &hash));
     if (rank->rank == 0)
@@ -295,6 +297,16 @@ static double sent_bytes(const struct notes *notes)
     return bytes;
 }
 
+/* The hash gathers weights, so it may rise above the training's. What the first rank saw that had trained is without it. */
+static uint64_t resident_peak(const struct notes *notes)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t r = 0; r < notes->job->shape.rank_count; r++)
+        if (notes->ranks[r].resident_peak_bytes < least)
+            least = notes->ranks[r].resident_peak_bytes;
+    return least;
+}
+
 static void write_counts(struct eo_json *json, const struct notes *notes)
 {
     const struct tool_job *job = notes->job;
@@ -326,7 +338,7 @@ static void write_counts(struct eo_json *json, const struct notes *notes)
                   ", 'resident_peak_bytes': %" PRIu64,
                   (double)calls * per_step, (double)allocated * per_step, (double)copied * per_step, (double)cast * per_step,
                   (double)(notes->faults_last - notes->faults_first) * per_step, arena, live,
-                  reserved > arena ? reserved : arena, tool_process_resident_peak());
+                  reserved > arena ? reserved : arena, resident_peak(notes));
 }
 
 /* 1: a collective slows no product down; 0: not known, for all or none of the passes had company. */
@@ -347,8 +359,8 @@ static double slowdown(const struct notes *notes)
 
 static void write_kinds(struct eo_json *json, const char *name, const double values[EO_WAIT_COUNT])
 {
-    eo_json_write(json, "%s: {'all_gather': %g, 'reduce_scatter': %g, 'norm': %g}", name, values[EO_WAIT_ALL_GATHER],
-                  values[EO_WAIT_REDUCE_SCATTER], values[EO_WAIT_NORM]);
+    eo_json_write(json, "%s: {'all_gather': %g, 'reduce_scatter': %g, 'norm': %g, 'fetch': %g}", name,
+                  values[EO_WAIT_ALL_GATHER], values[EO_WAIT_REDUCE_SCATTER], values[EO_WAIT_NORM], values[EO_WAIT_FETCH]);
 }
 
 static void write_idle_times(struct eo_json *json, const struct notes *notes)

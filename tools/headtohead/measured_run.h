@@ -12,7 +12,7 @@
  *     page_faults                    a step, of the process
  *     arena_bytes, live_peak_bytes, reserved_peak_bytes  of the largest rank
  *     resident_peak_bytes            of the process
- *     wait_s                         a step, mean of the ranks: compute idle for {all_gather, reduce_scatter, norm};
+ *     wait_s                         a step, mean of the ranks: compute idle for {all_gather, reduce_scatter, norm, fetch};
  *                                    waiting for ranks that are late is part of it
  *     collective_s, exposed_s        likewise: from all ranks' entry to the end, and what of it compute stood still in
  *     start_delay_s, late_ranks_s    static mode: mean of a collective's, {all_gather, reduce_scatter, norm}; see

@@ -27,6 +27,8 @@ static const char *const kind_words[EO_OP_KIND_COUNT] = {
     [EO_OP_MATRIX_GATHER] = "gather of matrices",
     [EO_OP_ORTHOGONALIZE] = "orthogonalization",
     [EO_OP_MATRIX_SCATTER] = "scatter of matrices",
+    [EO_OP_COPY_OUT] = "copy out",
+    [EO_OP_COPY_IN] = "copy in",
 };
 
 static const char *const stream_words[EO_STREAM_COUNT] = {

@@ -250,11 +250,13 @@ static void report_utilisation(const struct tool_job *job, double step_s)
 
 void tool_report_time(const struct tool_job *job, double step_s_median, double host_s_median)
 {
+    const bool is_dynamic = job->options->memory != EO_MEMORY_STATIC;
+    const bool offloads = is_dynamic ? job->options->dynamic_offload : tool_plan_settings_offload(&job->options->plan);
     const char *const causes[EO_WAIT_COUNT] = {
         [EO_WAIT_ALL_GATHER] = "waiting for all-gather",
         [EO_WAIT_REDUCE_SCATTER] = "waiting for reduce-scatter",
         [EO_WAIT_NORM] = "waiting for the norm",
-        [EO_WAIT_FETCH] = tool_options_on_gpu(job->options) ? "waiting for host memory" : "waiting for the disk",
+        [EO_WAIT_FETCH] = tool_options_on_gpu(job->options) || is_dynamic ? "waiting for host memory" : "waiting for the disk",
     };
     double total = 0, waits[EO_WAIT_COUNT] = {0}, waited = 0, steps = 0;
     for (uint32_t r = 0; r < job->told_count; r++) {
@@ -281,7 +283,7 @@ void tool_report_time(const struct tool_job *job, double step_s_median, double h
             [EO_WAIT_FETCH] = ": exposed copies",
         };
         for (int w = 0; w < EO_WAIT_COUNT; w++)
-            if (w != EO_WAIT_FETCH || tool_plan_settings_offload(&job->options->plan))
+            if (w != EO_WAIT_FETCH || offloads)
                 printf("  %-28s %9.2f ms %5.1f %%%s\n", causes[w], waits[w] / steps * 1e-6, 100 * waits[w] / total, notes[w]);
     }
     printf("  %-28s %9.2f ms, median %.2f ms: %.0f tokens/s", "step", total / steps * 1e-6, step_s_median * 1e3,
