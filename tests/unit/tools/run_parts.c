@@ -7,9 +7,12 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tools/run/job.h"
 #include "tools/run/checkpoint/kept_choice.h"
+#include "tools/run/machine/memory_check.h"
 #include "tools/run/ranks/simulate.h"
 #include "tools/run/reports/trace_merge.h"
 #include "tools/shared/weights_hash.h"
@@ -327,4 +330,38 @@ Test(simulation, ranks_that_are_slow_in_turn_take_longer_than_each_alone)
     cr_assert_lt(tool_simulate_ranks(plan, 2, ranks, 1, &together), 0);
     free(slow_forward);
     free(slow_backward);
+}
+
+/* ---- memory ---- */
+
+static void write_in(const char *root, const char *name, const char *text)
+{
+    char path[300];
+    snprintf(path, sizeof(path), "%s/%s", root, name);
+    for (char *slash = path + strlen(root); (slash = strchr(slash + 1, '/'));) {
+        *slash = '\0';
+        (void)mkdir(path, 0700);
+        *slash = '/';
+    }
+    FILE *file = fopen(path, "w");
+    cr_assert(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+/* Container runtimes name groups so; those of version 1 stand under the name of their controller. */
+Test(memory_check, a_group_with_a_colon_in_its_name_is_found)
+{
+    char root[] = "/tmp/run_parts.XXXXXX", command[80];
+    cr_assert(mkdtemp(root));
+    write_in(root, "proc/self/cgroup", "0::/system.slice/system.slice:docker:0123\n");
+    write_in(root, "sys/fs/cgroup/system.slice/system.slice:docker:0123/memory.max", "1000000\n");
+    write_in(root, "sys/fs/cgroup/system.slice/system.slice:docker:0123/memory.current", "400000\n");
+    cr_assert_eq(tool_control_groups_available(root), 600000);
+    write_in(root, "proc/self/cgroup", "5:cpu:/a\n4:memory:/a:b\n0::/\n");
+    write_in(root, "sys/fs/cgroup/memory/a:b/memory.limit_in_bytes", "300000\n");
+    write_in(root, "sys/fs/cgroup/memory/a:b/memory.usage_in_bytes", "100000\n");
+    cr_assert_eq(tool_control_groups_available(root), 200000);
+    snprintf(command, sizeof(command), "rm -rf %s", root);
+    cr_assert_eq(system(command), 0);
 }

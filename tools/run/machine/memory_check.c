@@ -60,24 +60,23 @@ static uint64_t groups_available(const char *mount, const char *group, const cha
     }
 }
 
-static uint64_t control_groups_available(void)
+uint64_t tool_control_groups_available(const char *root)
 {
-    FILE *file = fopen("/proc/self/cgroup", "re");
+    char path[4096], line[4096], mount[4096];
+    snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
+    FILE *file = fopen(path, "re");
     if (!file)
         return UINT64_MAX;
     uint64_t available = UINT64_MAX;
-    char line[4096];
-    while (fgets(line, sizeof(line), file)) {
+    while (fgets(line, sizeof(line), file)) { /* number:controllers:group, of which the last may have colons */
         line[strcspn(line, "\n")] = '\0';
-        const char *group = strrchr(line, ':');
-        if (!group)
+        const char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
+        const bool is_second = strncmp(line, "0::", 3) == 0;
+        if (!group || !(is_second || strncmp(controllers, ":memory:", 8) == 0))
             continue;
-        if (strncmp(line, "0::", 3) == 0)
-            available = smaller(available,
-                                groups_available("/sys/fs/cgroup", group + 1, "memory.max", "memory.current"));
-        else if (strstr(line, ":memory:"))
-            available = smaller(available, groups_available("/sys/fs/cgroup/memory", group + 1,
-                                                            "memory.limit_in_bytes", "memory.usage_in_bytes"));
+        snprintf(mount, sizeof(mount), "%s/sys/fs/cgroup%s", root, is_second ? "" : "/memory");
+        available = smaller(available, groups_available(mount, group + 1, is_second ? "memory.max" : "memory.limit_in_bytes",
+                                                        is_second ? "memory.current" : "memory.usage_in_bytes"));
     }
     fclose(file);
     return available;
@@ -96,7 +95,7 @@ static uint64_t limit_available(int resource, const char *key)
 uint64_t tool_process_memory_available(const char **bound)
 {
     const uint64_t kib = number_in("/proc/meminfo", "MemAvailable:");
-    const uint64_t machine = smaller(kib != UINT64_MAX ? kib * 1024 : UINT64_MAX, control_groups_available());
+    const uint64_t machine = smaller(kib != UINT64_MAX ? kib * 1024 : UINT64_MAX, tool_control_groups_available(""));
     const uint64_t addresses = limit_available(RLIMIT_AS, "VmSize:"), data = limit_available(RLIMIT_DATA, "VmData:");
     const uint64_t available = smaller(machine, smaller(addresses, data));
     *bound = available == machine     ? ""

@@ -11,6 +11,9 @@
  * limit, where it is the smallest; else "". */
 uint64_t tool_process_memory_available(const char **bound);
 
+/* The control groups' part of it; UINT64_MAX: no limit. `root`: "", or, for tests, the folder of another /proc and /sys. */
+uint64_t tool_control_groups_available(const char *root);
+
 /* The largest resident size so far, and page faults that were served without a disk. */
 uint64_t tool_process_resident_peak(void);
 uint64_t tool_process_fault_count(void);
