@@ -221,6 +221,26 @@ static bool is_too_much(struct eo_device *device, cudaError_t error, uint64_t by
     return eo_cuda_available(device, &free_bytes, &total_bytes) == EO_OK && bytes > total_bytes;
 }
 
+static void tell_missing_memory(struct eo_device *device, enum eo_memory_kind kind, uint64_t bytes)
+{
+    const double mib = 1 << 20;
+    uint64_t free_bytes = 0, total_bytes = 0;
+    if (kind == EO_MEMORY_KIND_HOST) {
+        eo_log_write(
+            &device->log, EO_LOG_ERROR,
+            "rank %u: the host gave no %.1f MiB of pinned memory. Offload fewer layers, use fewer ranks on this host, or "
+            "end other processes there",
+            device->params.rank, (double)bytes / mib);
+        return;
+    }
+    (void)eo_cuda_available(device, &free_bytes, &total_bytes);
+    eo_log_write(&device->log, EO_LOG_ERROR,
+                 "rank %u: GPU %d has no %.1f MiB for %s: %.1f MiB of %.1f MiB are free. Use more ranks, a smaller batch, or "
+                 "end other processes there (nvidia-smi)",
+                 device->params.rank, eo_cuda_of(device)->device, (double)bytes / mib, kind_names[kind],
+                 (double)free_bytes / mib, (double)total_bytes / mib);
+}
+
 eo_status eo_cuda_reserve(struct eo_device *device, enum eo_memory_kind kind, uint64_t bytes, void **out)
 {
     struct eo_cuda *cuda = eo_cuda_of(device);
@@ -240,17 +260,11 @@ eo_status eo_cuda_reserve(struct eo_device *device, enum eo_memory_kind kind, ui
     }
     give_back(cuda, r);
     free(r);
-    uint64_t free_bytes = 0, total_bytes = 0;
     if (!is_too_much(device, error, bytes))
         return eo_cuda_note(device, error, "reserving memory");
     /* No failure of the device: the caller may ask for less. */
     (void)cudaGetLastError();
-    (void)eo_cuda_available(device, &free_bytes, &total_bytes);
-    eo_log_write(&device->log, EO_LOG_ERROR,
-                 "rank %u: GPU %d has no %.1f MiB for %s: %.1f MiB of %.1f MiB are free. Use more ranks, a smaller batch, or "
-                 "end other processes there (nvidia-smi)",
-                 device->params.rank, cuda->device, (double)bytes / (1 << 20), kind_names[kind],
-                 (double)free_bytes / (1 << 20), (double)total_bytes / (1 << 20));
+    tell_missing_memory(device, kind, bytes);
     return EO_ERR_NO_MEMORY;
 }
 

@@ -88,6 +88,24 @@ static void *ask_for_64_tib(void *argument)
     return argument;
 }
 
+/* A host that is out of memory says nothing of the GPU, which has room. */
+static void *ask_the_host(void *argument)
+{
+    struct lines lines = {""};
+    const eo_log log = {.write = keep_line, .user = &lines, .level = EO_LOG_WARN};
+    const struct eo_device_params params = {
+        .queue_count = 3, .ring_capacity = 8, .rank_count = 1, .event_count = 4, .stamp_count = 4, .log = &log};
+    struct eo_device *device = NULL;
+    void *memory = NULL;
+    TEST_HOLDS(NULL, eo_device_create(&device, "cuda", &params) == EO_OK);
+    TEST_HOLDS(NULL, device->ops->reserve(device, EO_MEMORY_KIND_HOST, 3 << 20, &memory) == EO_ERR_NO_MEMORY);
+    TEST_EXPECT(NULL, strstr(lines.text, "the host gave no 3.0 MiB of pinned memory") && !strstr(lines.text, "are free"),
+                "said: %s", lines.text);
+    TEST_HOLDS(NULL, device->ops->drain(device) == EO_OK);
+    eo_device_destroy(&device);
+    return argument;
+}
+
 static void what_is_missing_is_said(void)
 {
     refuses((struct sim_config){.no_driver = true}, EO_ERR_UNSUPPORTED, "driver");
@@ -95,6 +113,12 @@ static void what_is_missing_is_said(void)
     test_report("a machine without a driver, or without a GPU, is told what it lacks", 1);
     simulate(&(struct sim_config){.seed = 1}, ask_for_64_tib, NULL);
     test_report("a reservation of 64 TiB is memory that is not there, and no failure of the device", 1);
+    simulate(
+        &(struct sim_config){.seed = 1,
+                             .quiet = true,
+                             .fault = {.function = "cudaHostAlloc", .rank = SIM_ANY_RANK, .error = cudaErrorMemoryAllocation}},
+        ask_the_host, NULL);
+    test_report("missing pinned memory is the host's, in the host's words", 1);
     static const char *const calls[] = {
         "cudaSetDevice", "cudaGetDeviceProperties", "cudaStreamCreateWithPriority", "cudaEventCreateWithFlags",
         "cudaMalloc", "cudaMemGetInfo", "cudaEventRecord",
