@@ -593,6 +593,12 @@ refuse_head 'headtohead: one variant' 'give at least two' --compare zero3
 refuse_head 'headtohead: a variant twice' 'names ddp twice' --compare ddp,zero3,ddp
 refuse_head 'headtohead: a variant of no bytes' "'auto-wrap:' is no variant" --compare zero3,auto-wrap:
 refuse_head 'headtohead: a strategy beside one that is compared' 'set by ddp in --compare' --compare ddp,zero3 --strategy zero1
+for option in '--bucketing 2,1' '--optimizer muon' '--offload-activations all --offload-folder .' '--offload-layers 1 --offload-folder .' \
+    '--gather float8 --dtype bf16 --dynamic-offload'; do
+    refuse_head "headtohead: dynamic memory with $option" "headtohead: ${option%% *}" $option --text "$text" --model tiny --seq 32
+    ! grep -q '^run 1' "$work/out"
+    result $? 'before the first run'
+done
 refuse_head 'headtohead: graphs on a CPU' 'has no graphs' --graph on
 if [ ! -e /dev/nvidiactl ]; then
     refuse_head 'headtohead: a GPU that is not there' 'cuda' --device cuda --text "$text" --model tiny --seq 32 --batch 1

@@ -70,6 +70,31 @@ static void check_compare(const struct argp_state *state, const struct settings 
     }
 }
 
+/* What dynamic memory lacks, before the static runs have taken their time. */
+static void check_dynamic(const struct argp_state *state, const struct settings *settings)
+{
+    static const char *const offloads[] = {"offload-layers", "offload-activations", "offload-folder"};
+    static const char *const remedy = "compare variants of static memory alone (--compare), or use train";
+    const struct tool_options *o = &settings->common;
+    bool has_dynamic = settings->variant_count == 0;
+    for (int v = 0; v < settings->variant_count; v++)
+        has_dynamic = has_dynamic || settings->variants[v].memory != EO_MEMORY_STATIC;
+    for (size_t i = 0; has_dynamic && !o->dynamic_offload && i < sizeof(offloads) / sizeof(offloads[0]); i++)
+        if (tool_option_given(o, offloads[i]))
+            argp_error(state, "--%s needs planned memory; give --dynamic-offload, which offloads the others too, %s",
+                       offloads[i], remedy);
+    if (has_dynamic && tool_option_given(o, "bucketing"))
+        argp_error(state, "--bucketing needs planned memory; %s", remedy);
+    if (has_dynamic && o->plan.norms_beside)
+        argp_error(state, "--norms-beside needs planned memory; %s", remedy);
+    if (has_dynamic && o->plan.optimizer == EO_OPTIMIZER_MUON)
+        argp_error(state, "--optimizer muon needs planned memory; %s", remedy);
+    if (has_dynamic && o->dynamic_offload && o->plan.float8_gather)
+        argp_error(state,
+                   "--gather float8 with --dynamic-offload: what comes from the host is gathered as it lies there; leave one "
+                   "of them out");
+}
+
 static error_t parse_head_option(int key, char *text, struct argp_state *state)
 {
     struct settings *settings = state->input;
@@ -91,14 +116,11 @@ static error_t parse_head_option(int key, char *text, struct argp_state *state)
         return 0;
     case ARGP_KEY_END:
         check_compare(state, settings);
+        check_dynamic(state, settings);
         if (tool_option_given(&settings->common, "memory"))
             argp_error(state, "--memory: headtohead runs all modes; leave it out, or use train");
         if (tool_option_given(&settings->common, "budget"))
             argp_error(state, "--budget needs planned memory alone; use train");
-        if (!settings->common.dynamic_offload &&
-            (tool_option_given(&settings->common, "offload-layers") || tool_option_given(&settings->common, "offload-folder")))
-            argp_error(state, "--offload-layers and --offload-folder need planned memory alone; give --dynamic-offload, which "
-                              "offloads the others too, or use train");
         if (!tool_option_given(&settings->common, "graph")) /* what compute waits for is seen in no graph */
             settings->common.plan.graph = false;
         if (settings->common.steps < 4)
