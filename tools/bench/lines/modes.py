@@ -98,8 +98,7 @@ def idle_s(mode):
 
 
 def run_step_s(run):
-    steps = sorted(run["steps_s"])
-    return steps[len(steps) // 2]
+    return median(run["steps_s"])
 
 
 def idle(context):

@@ -36,13 +36,15 @@ def has_torch(path):
 
 
 def about(context):
-    """Version, whether it is a build with CUDA, and what importing it adds to a process."""
+    """Version, whether it is a build with CUDA, and what importing it adds to a process, pages of files also by themselves."""
     return context.once("about torch", lambda: last_json(context.run([python(context), "-c", """
-import json, resource
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+import json
+def resident(*keys):
+    return sum(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(keys))
+before, files = resident("VmRSS:"), resident("RssFile:")
 import torch
-after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "import_bytes": (after - before) * 1024}))
+print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "import_bytes": resident("VmRSS:") - before,
+                  "import_file_bytes": resident("RssFile:") - files}))
 """])))
 
 
@@ -62,10 +64,8 @@ def type_options(dtype, compiled):
 
 def fsdp2(context, model, batch, seq, steps, mode="fsdp2", ranks=2, dtype="fp32", compiled=False):
     """A run of the peer program over ranks of one thread each."""
-    result = torchrun(context, ranks, "fsdp2.py", "--model", model, "--mode", mode, "--batch", str(batch), "--seq",
-                      str(seq), "--steps", str(steps), "--threads", "1", *type_options(dtype, compiled))
-    result["resident_bytes"] = ranks * result["peak_rss"]
-    return result
+    return torchrun(context, ranks, "fsdp2.py", "--model", model, "--mode", mode, "--batch", str(batch), "--seq", str(seq),
+                    "--steps", str(steps), "--threads", "1", *type_options(dtype, compiled))
 
 
 def single(context, model, batch, seq, steps, threads, dtype="fp32", compiled=False):

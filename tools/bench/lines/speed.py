@@ -103,7 +103,7 @@ def resident(context):
         theirs = [r["resident_bytes"] for r in results["FSDP2"]]
         found, about = ratio(mine, theirs), peers.about(context)
         # As a user meets it: with all that PyTorch's libraries take, and, for those who hold them apart, without.
-        without = median(mine) / (median(theirs) - 2 * about["import_bytes"])
+        without = median(mine) / (median(theirs) - 2 * about["import_bytes"] + about["import_file_bytes"])
         lines.append(line("resident", what, demanded,
                           f"{found['ratio']:.3f} x ({gigabytes} / {median(theirs) / 1e9:.2f} GB; {without:.3f} x "
                           f"without the {about['import_bytes'] / 1e6:.0f} MB a rank of importing torch)",

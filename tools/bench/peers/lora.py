@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import resource
+import statistics
 import time
 
 import torch
@@ -54,7 +55,7 @@ def main():
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         times.append(time.perf_counter() - begin)
-    step_s = sorted(times[WARM_UP:])[a.steps // 2]
+    step_s = statistics.median(times[WARM_UP:])
     print(json.dumps({"tokens_per_s": a.batch * a.seq / step_s, "step_s": step_s, "loss": float(loss), "threads": a.threads,
                       "trained": sum(parameter.numel() for parameter in trained), "torch": torch.__version__,
                       "peak_rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "pid": os.getpid()}))
