@@ -167,14 +167,9 @@ static void put_timelines(const struct tool_comparison *comparison, FILE *out)
                 "text-anchor=\"middle\">%.4g ms</text>\n", PICTURE_LEFT + PLOT_WIDTH * i / 4, top,
                 PICTURE_LEFT + PLOT_WIDTH * i / 4 - (i == 4 ? 18 : 0), top + 16, most_s * 1e3 * i / 4);
     end_picture(out);
-    static const struct { const char *name, *colour;
-    } keys[] = {
-        {"all-gather, widening", "gather"},
-        {"forward", "forward"},
-        {"recompute", "recompute"},
-        {"backward", "backward"},
-        {"reduce-scatter, all-reduce", "reduce"},
-        {"norm, accumulate", "norm"},
+    static const struct { const char *name, *colour; } keys[] = {
+        {"all-gather, widening, copy out", "gather"}, {"forward", "forward"}, {"recompute", "recompute"},
+        {"backward", "backward"}, {"reduce-scatter, all-reduce, copy in", "reduce"}, {"norm, accumulate", "norm"},
         {"optimizer, narrowing", "update"},
     };
     fputs("<figcaption>Number: rank. The last whole step of each mode's last run, from the same beginning.", out);
