@@ -3,19 +3,28 @@
 #
 # Goal: the checks can fail, each for the reason it is there for.
 # Method: a check is run on something that it must refuse. If it refuses with the expected line, this script fails,
-# which meson expects (should_fail); if not, it succeeds, which meson reports as an unexpected pass.
+# which meson expects (should_fail); if not, it succeeds, which meson reports as an unexpected pass. Status 99 is an error
+# whatever is expected: the check was not even run.
 # usage: canary.sh KIND SOURCE C_COMPILER NM
 set -u
+work='' refused=no
+ended()
+{
+    status=$?
+    rm -rf "$work"
+    [ $refused = yes ] || [ $status = 0 ] || exit 99
+}
+trap ended EXIT
 kind=$1 source=$2 cc=$3 nm=$4
 here=$source/tests/house
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d) || exit
 
 refuses() # EXPECTED_LINE SCRIPT [ARGS]: the line is a basic expression
 {
     expected=$1
     shift
     if sh "$@" 2>&1 | grep "^$expected"; then
+        refused=yes
         exit 1
     fi
     echo "$kind got through: no line '$expected'"
