@@ -218,9 +218,13 @@ EO_FAIL_READ=150 LD_PRELOAD=$disk timeout 60 "$without" io_uring_setup "$train" 
     timeout 60 "$train" $saved >memory 2>>err && [ -n "$(hash_of out)" ] && [ "$(hash_of out)" = "$(hash_of memory)" ]
 result $? 'after an error of the disk the last checkpoint goes on to the same weights'
 rm -rf saved
-timeout 60 "$without" io_uring_enter "$train" --ranks 2 $quiet --offload-layers all >out 2>err
-[ $? = 1 ] && grep -q 'rank [01]: cannot .* the offload file in the offload folder .*: Input/output error' err
-result $? 'so does one of io_uring itself'
+if timeout 60 "$train" --ranks 2 $quiet --offload-layers all 2>err | grep -q 'a thread reads and writes'; then
+    skip 'so does one of io_uring itself' 'io_uring is refused here, or the folder takes no direct access'
+else
+    timeout 60 "$without" io_uring_enter "$train" --ranks 2 $quiet --offload-layers all >out 2>err
+    [ $? = 1 ] && grep -q 'rank [01]: cannot .* the offload file in the offload folder .*: Input/output error' err
+    result $? 'so does one of io_uring itself'
+fi
 
 # --- other jobs
 # shellcheck disable=SC2086

@@ -105,18 +105,34 @@ wait $pid
 [ $? = 0 ] && grep -q 'interrupted after step' out && "$python" "$check" log stopped.jsonl >>err 2>&1
 result $? 'a signal to one rank ends all after the current step, and rank 0 says so'
 
+# Two processors of ours that are no two threads of one core: cores are shared out.
+first='' second=''
+for topology in $(ls -d /sys/devices/system/cpu/cpu[0-9]*/topology | sort -V); do
+    processor=${topology%/topology} processor=${processor##*cpu}
+    taskset -c "$processor" true 2>/dev/null || continue
+    if [ -z "$first" ]; then
+        first=$processor core=$(cat "$topology/thread_siblings_list")
+    elif [ "$(cat "$topology/thread_siblings_list")" != "$core" ]; then
+        second=$processor
+        break
+    fi
+done
 # Bound apart by their launcher, each rank keeps what is its own; else they share. Rank 0's processors are told.
-if [ "$(nproc)" -ge 2 ] && taskset -c 0,1 true 2>/dev/null && "$train" $quiet --ranks 1 --place-threads | grep -q placed; then
-    for cores in 0,1 1; do
-        timeout 120 "$launch" -n 2 sh -c '[ $EVENODD_RANK = 0 ] || set -- taskset -c '$cores' "$@"; exec taskset -c 0,1 "$@"' x \
-            "$train" $quiet --place-threads >out-$cores 2>>err
+if [ -n "$second" ] && "$train" $quiet --ranks 1 --place-threads | grep -q placed; then
+    both=$first,$second
+    [ $((first + 1)) != "$second" ] || both=$first-$second
+    for way in shared apart; do
+        processors=$second
+        [ $way = apart ] || processors=$first,$second
+        timeout 120 "$launch" -n 2 sh -c '[ $EVENODD_RANK = 0 ] || set -- taskset -c '"$processors"' "$@"
+            exec taskset -c '"$first,$second"' "$@"' x "$train" $quiet --place-threads >out-$way 2>>err
     done
-    cp out-1 out
-    grep -qx 'rank 0: threads and memory placed on processors 0' out-0,1 &&
-        grep -qx 'rank 0: threads and memory placed on processors 0-1' out-1
+    cp out-apart out
+    grep -qx "rank 0: threads and memory placed on processors $first" out-shared &&
+        grep -qx "rank 0: threads and memory placed on processors $both" out-apart
     result $? 'threads are placed within the processors that a rank does not share'
 else
-    skip 'threads are placed' 'one processor, no taskset, or no hwloc'
+    skip 'threads are placed' 'one core, no taskset, or no hwloc'
 fi
 
 # --- unlike processors: an instruction set that all ranks have

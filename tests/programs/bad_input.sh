@@ -515,6 +515,8 @@ if [ ! -e /dev/nvidiactl ]; then
     refuse 'a GPU that is not there: named' 'cuda' --device cuda $small
     # shellcheck disable=SC2086
     refuse 'a GPU that is not there: what to do' 'cpu' --device cuda $small
+else
+    skip 'a GPU that is not there' 'there is one'
 fi
 export CUDA_DEVICE_MAX_CONNECTIONS=1
 # shellcheck disable=SC2086
@@ -602,6 +604,8 @@ done
 refuse_head 'headtohead: graphs on a CPU' 'has no graphs' --graph on
 if [ ! -e /dev/nvidiactl ]; then
     refuse_head 'headtohead: a GPU that is not there' 'cuda' --device cuda --text "$text" --model tiny --seq 32 --batch 1
+else
+    skip 'headtohead: a GPU that is not there' 'there is one'
 fi
 refuse_head 'headtohead: no runs' '--runs is 0' --runs 0
 refuse_head 'headtohead: text that is not there' 'No such file' --model tiny --text "$work/nothing"

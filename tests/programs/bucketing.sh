@@ -40,7 +40,7 @@ for fabric in 10,5 10,50 10,500 1,5 1,500 0.1,5 0.1,500; do
     line=$(grep '^bucketing: ' out)
     case $line in
     *'one by one: '*) ;;
-    *) slower=$((slower + $(echo "$line" | awk '{ for (i = 1; i < NF; i++) if ($(i + 1) == "s") t[++n] = $i } END { print (t[1] > t[2]) }'))) ;;
+    *) slower=$((slower + $(echo "$line" | awk '{ for (i = 1; i < NF; i++) if ($(i + 1) == "s") t[++n] = $i } END { print (n != 2 || t[1] > t[2]) }'))) ;;
     esac
 done
 [ $worst = 0 ] && [ $slower = 0 ]

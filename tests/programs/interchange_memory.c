@@ -34,7 +34,7 @@ static struct told {
     uint64_t hash, grown_bytes, filling_bytes, shard_bytes, layer_bytes, model_bytes, arena_bytes;
 } *told;
 
-static char folder[] = "/tmp/evenodd-memory-XXXXXX", path[sizeof(folder) + 16];
+static char folder[4000], path[sizeof(folder) + 16];
 
 struct run {
     uint32_t rank_count;
@@ -223,6 +223,8 @@ int main(void)
     const uint64_t beside = 4 << 20; /* timelines, pinned pieces, stacks, pages of libraries */
     uint64_t hash = 0;
     told = mmap(NULL, RANKS_MAX * sizeof(*told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const char *temporary = getenv("TMPDIR");
+    snprintf(folder, sizeof(folder), "%s/evenodd-memory-XXXXXX", temporary ? temporary : "/tmp");
     if (told == MAP_FAILED || !mkdtemp(folder))
         return 1;
     snprintf(path, sizeof(path), "%s/model", folder);
@@ -241,6 +243,6 @@ int main(void)
             mib(4 * most.model_bytes), (unsigned long long)told[0].hash);
     }
     char command[sizeof(folder) + 16];
-    snprintf(command, sizeof(command), "rm -rf %s", folder);
+    snprintf(command, sizeof(command), "rm -rf '%s'", folder);
     return system(command) != 0 || tap_end();
 }

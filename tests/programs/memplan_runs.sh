@@ -303,12 +303,6 @@ for more in '--recompute cheap|41.7 of' '--recompute all|21.9 of' '--batch 2|8.1
 done
 [ -z "$more" ]
 result $? 'what it says to try comes out so'
-run 0 'megatron-fsdp tp2 dp4, 8192 tokens: FITS, 44.7 of 79.1 GiB (estimate)' --system megatron-fsdp --model llama-3-8b --seq 8192 \
-    --tp 2 --device H100 && run 0 "offloaded: 0.000 GiB of the host's memory, 16.827 GiB of disk" --system deepspeed --model \
-    llama-3-8b --offload weights:disk && run 0 ', adamw8bit, state in bf16, LoRA of rank 16 on nf4, weights and optimizer on the host' \
-    --system fsdp2 --model llama-3-8b --offload weights --lora 16 --frozen nf4 --optimizer adamw8bit --state-dtype bf16 &&
-    run 0 'recompute 32 of 32 blocks in units of 4, fp8' --system megatron --model llama-3-8b --recompute uniform:4 --dtype fp8
-result $? "settings of other systems' runs are told"
 "$memplan" --model llama-3-8b --ranks 16 >a && "$memplan" --model llama-3-8b --world 16 >b && cmp a b >err && [ -s a ]
 result $? '--ranks and --world are one option'
 "$train" --model tiny --plan --world 3 >a && "$train" --model tiny --plan --ranks 3 >b && cmp a b >err && grep -q 'ranks 3' a
@@ -325,11 +319,13 @@ result $? "the best of all is a command line ($words)"
 small='--model llama-3.2-1b --set num_hidden_layers=4 --ranks 4 --gpus-per-node 2 --device A100-40GB --global-batch 16 --seq 2048'
 small="$small --granularity block --time"
 seconds_of() { sed -n 's/^time: \([0-9.]*\) s a step.*/\1/p' out; }
+rounds=0
 run 0 'best-layout: batch' $small --fit best-layout && best=$(seconds_of) && [ -n "$best" ] && grep -q 'by the clock' out &&
     words=$(sed -n 's/^    \(--.*--granularity .*\)/\1/p' out) && run 0 "$best s a step" $small $words &&
     for cut in '' '--tp 2' '--pp 2' '--tp 2 --pp 2' '--tp 4' '--pp 4'; do
-        run 0 'best: batch' $small --fit best $cut && seconds_of | awk -v best="$best" '{ bad += $1 < best - 0.0005 } END { exit bad }' || break
-    done && [ "$cut" = '--pp 4' ]
+        run 0 'best: batch' $small --fit best $cut && seconds_of | awk -v best="$best" '{ bad += $1 < best - 0.0005 } END { exit NR != 1 || bad }' || break
+        rounds=$((rounds + 1))
+    done && [ $rounds = 6 ]
 result $? "no layout's best is faster than the best layout ($words)"
 run 0 'by a rule' --model llama-3.2-1b --set num_hidden_layers=4 --device-memory 40GiB --fit best &&
     run 0 'by the clock' --model llama-3.2-1b --set num_hidden_layers=4 --device A100-40GB --fit best
