@@ -256,7 +256,14 @@ static void squatter(void)
         }
     }
     char byte;
-    (void)!read(ready[0], &byte, 1);
+    close(ready[1]);
+    if (read(ready[0], &byte, 1) != 1) { /* a user namespace of root alone */
+        tap_skip(name, "root is the only user here");
+        tap_skip("and the first rank says who has the name", "root is the only user here");
+        waitpid(other, NULL, 0);
+        close(ready[0]);
+        return;
+    }
     const eo_log log = {.write = keep_text, .user = text, .level = EO_LOG_WARN};
     eo_rendezvous_params params = {.rank = 1, .rank_count = 2, .local_rank = 1, .local_count = 2, .address = "127.0.0.1",
                                          .port = "29500", .job = "4711", .host = "here", .timeout_ms = 2000, .log = &log};
@@ -270,7 +277,6 @@ static void squatter(void)
     kill(other, SIGKILL);
     waitpid(other, NULL, 0);
     close(ready[0]);
-    close(ready[1]);
 }
 
 /* ---- a link ---- */
