@@ -21,7 +21,7 @@
 #include "tests/random/seeds.h"
 #include "tests/random/shrink_check.h"
 
-enum { SHORT_PLANS = 20000, SHORT_RUNS = 500, SHORT_PROCESSES = 50, CLOSELY_EVERY = 50 };
+enum { SHORT_PLANS = 8000, SHORT_RUNS = 500, SHORT_PROCESSES = 50, CLOSELY_EVERY = 50 };
 
 static bool plan_holds(const struct random_case *c, struct case_outcome *out)
 {
