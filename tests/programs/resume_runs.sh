@@ -5,7 +5,7 @@
 #       resumed with, and what cannot be resumed is refused before anything is done.
 # Method: train as its users run it; weights_hash and the log are compared.
 # usage: resume_runs.sh TRAIN CHECKPOINT|- [OPTION ...]
-#        options go to train (--device cuda); without the checkpoint tool only saving and resuming is tried
+#        options go to train (--device cuda); without the checkpoint tool only what a device has a part in is tried
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
 train=$(realpath "$1") tool=$2 fixtures=$(realpath "$(dirname "$0")/../fixtures")
@@ -52,22 +52,6 @@ result $? '--resume DIR takes that one, and ends in the same bits'
 losses whole.jsonl >whole && losses parts.jsonl >parts && cmp -s whole parts && [ "$(wc -l <parts)" = 12 ] &&
     [ "$(grep -c '"plan"' parts.jsonl)" -ge 1 ] && [ "$(grep -c '"summary"' parts.jsonl)" = 1 ]
 result $? 'the log goes on: each step once, with the same loss and norm'
-
-# What is not the run's own file: standard output as a pipe, or a file that already holds something; a link to the log.
-again="--model $model --seq 16 --sample 0 --threads 1 --peak-seconds 0 --text text --steps 12 --ranks 2 --batch 2 $extra"
-# shellcheck disable=SC2086 # lists of options
-timeout -s KILL 120 "$train" $again --resume saved/step-000000000005 --csv /dev/stdout 2>err | cat >out
-grep -q '^step,loss' out && [ "$(grep -c '^[0-9]*,[0-9]' out)" = 7 ] && [ "$(hash)" = "$wanted" ]
-result $? 'a table to standard output goes on there: nothing is read from it'
-head=$(head -n 1 parts.jsonl)
-echo "$head" >out
-# shellcheck disable=SC2086
-"$train" $again --resume saved/step-000000000005 --log out >>out 2>err
-[ "$(hash)" = "$wanted" ] && [ "$(head -n 1 out)" = "$head" ] && grep -q '^{"summary"' out
-result $? 'a log to standard output behind what a file holds: all stays'
-cp parts.jsonl real.jsonl && ln -s real.jsonl link.jsonl
-run --ranks 2 --batch 2 --resume saved/step-000000000005 --log link.jsonl && [ -L link.jsonl ] && losses real.jsonl | cmp -s - whole
-result $? 'a link to a log stays one'
 
 run --ranks 2 --batch 2 --memory dynamic:pool --resume saved/step-000000000005 && [ "$(hash)" = "$wanted" ]
 result $? 'resumed with another memory mode: the same bits'
@@ -119,17 +103,6 @@ run --ranks 3 --batch 1 --lr 0.01 --resume saved/step-000000000005 && grep -q 's
     grep -q 'lr was .* is 0.01' err
 result $? 'resumed with other settings: each difference is told'
 
-run --ranks 2 --batch 2 --checkpoint kept --checkpoint-every 2 --keep 2 &&
-    [ "$(ls kept | tr '\n' ' ')" = 'step-000000000010 step-000000000012 ' ]
-result $? '--keep 2 leaves the newest two'
-
-# Whoever looks between, after a kill too, finds no half of a checkpoint under the name of a whole one. What is not ours stays.
-echo mine >kept/step-000000000010/notes && echo mine >kept/step-000000000003
-run --ranks 2 --batch 2 --steps 16 --checkpoint kept --checkpoint-every 2 --keep 2 --resume &&
-    [ "$(ls kept | tr '\n' ' ')" = 'step-000000000003 step-000000000010.old step-000000000014 step-000000000016 ' ] &&
-    [ "$(ls kept/*.old)" = notes ] && [ "$(cat kept/*.old/notes kept/*03 | tr '\n' ' ')" = 'mine mine ' ]
-result $? 'a checkpoint that --keep removes loses its name before its first file; what is not ours stays'
-
 run --ranks 2 --batch 2 --checkpoint nothing-yet --resume && [ "$(hash)" = "$wanted" ] && grep -q 'from the start' out
 result $? '--resume where there is no checkpoint yet starts, so that the same command can be run again'
 
@@ -140,106 +113,6 @@ refused() # WORDS OPTION ...
     run --ranks 2 --batch 2 "$@"
     [ $? = 2 ] && grep -q -- "$words" err && [ -z "$(hash)" ]
 }
-
-mkdir taken && exec 8>taken/.lock && flock 8
-refused 'taken: another run writes checkpoints there' --checkpoint taken
-status=$?
-exec 8>&-
-[ $status = 0 ] && [ "$(ls taken)" = '' ] && run --ranks 2 --batch 2 --checkpoint taken
-result $? 'a folder that another run writes to is refused before the first step, and free when that one has ended'
-
-flock taken/.lock sleep 1 &
-sleep 0.3
-run --ranks 2 --batch 2 --checkpoint taken --checkpoint-used --checkpoint-every 12 && grep -q 'taken: another run writes .*: waiting for its end' err
-result $? 'a run that is about to end is waited for'
-wait
-
-run --ranks 2 --batch 2 --resume saved --checkpoint beside && [ "$(hash)" = "$wanted" ] && [ -f beside/step-000000000012/manifest ]
-result $? '--resume from another folder, with no step left, saves all the same'
-
-# What this process may not read is no damage: root reads everything, so root is somebody else here.
-cp -r saved closed && newest=$(find closed -name 'step-*' | sort | tail -1) && chmod 000 "$newest/rank-00001"
-chmod 755 . && mkdir -m 777 elsewhere && as=
-[ "$(id -u)" != 0 ] || as='setpriv --reuid 65534 --clear-groups'
-if [ -n "$as" ] && ! $as test -x "$train"; then
-    echo 'ok - a checkpoint that may not be read # SKIP another user cannot run train here'
-else
-    # shellcheck disable=SC2086 # a list of options
-    (cd elsewhere && $as "$train" --model $model --seq 16 --sample 0 --threads 1 --peak-seconds 0 --text ../text --steps 12 $extra \
-        --ranks 2 --batch 2 --resume ../closed) >out 2>err
-    [ $? = 2 ] && grep -q 'rank-00001: Permission denied' err && ! grep -q damaged err && [ -d "$newest" ]
-    result $? 'a checkpoint that may not be read ends the run, and is not passed over as damaged'
-fi
-
-# A folder cannot take a file's name; and a file cannot be larger than the limit.
-mkdir named && touch named/step-000000000004
-run --ranks 2 --batch 2 --checkpoint named --checkpoint-every 2
-[ $? = 1 ] && [ "$(hash)" = "$wanted" ] && [ "$(grep -c 'saved:' out)" = 5 ] && ! grep -q 'step  *4 / 12 *saved' out &&
-    grep -q 'step-000000000004: Not a directory; earlier checkpoints are unchanged, training continues' err &&
-    grep -q '1 of the .* could not be written, .* of step 4; the newest checkpoint there is named/step-000000000012' err
-result $? 'a checkpoint that cannot get its name is not said to be saved, and decides the exit status'
-
-(ulimit -f 16 && run --ranks 2 --batch 2 --checkpoint full)
-[ $? = 1 ] && [ "$(hash)" = "$wanted" ] && ! grep -q 'saved:' out && grep -q 'File too large' err &&
-    grep -q 'of step 12; no checkpoint exists' err
-result $? 'a last checkpoint that cannot be written: exit status 1'
-
-: >out # the run before wrote steps, too
-(ulimit -f 16 && exec "$train" --model $model --seq 16 --sample 0 --threads 1 --peak-seconds 0 --text text \
-    --steps 1000000 $extra --checkpoint full2 >out 2>err) &
-pid=$!
-while kill -0 $pid && ! grep -q 'step  ' out; do
-    sleep 0.2
-done
-kill -TERM $pid
-wait $pid
-[ $? = 1 ] && grep -q 'interrupted after step' out && grep -q 'of the .* could not be written' err
-result $? 'nor after SIGTERM'
-
-rm -rf used && cp -r saved used && before=$(ls -lR used)
-refused 'used: holds checkpoints of another run, the newest is used/step-000000000012' --checkpoint used --seed 3 --keep 1 &&
-    refused 'holds checkpoints of another run' --checkpoint used --resume kept && [ "$(ls -lR used)" = "$before" ]
-result $? 'a folder with checkpoints of another run: status 2, and they stay as they are'
-
-run --ranks 2 --batch 2 --checkpoint used --resume used/step-000000000005 && [ "$(hash)" = "$wanted" ] &&
-    run --ranks 2 --batch 2 --checkpoint used --checkpoint-used --seed 3 && [ "$(hash)" != "$wanted" ]
-result $? 'with --checkpoint-used, or going on from one of them, it is taken'
-
-# Names in a folder of checkpoints that are no files: nothing is waited for, or read without end.
-mkfifo pipe
-limited() # OPTION ...: of a run that may hang
-{
-    # shellcheck disable=SC2086
-    timeout -k 2 30 "$train" --model $model --seq 16 --sample 0 --threads 1 --peak-seconds 0 --text text --steps 12 $extra \
-        --ranks 2 --batch 2 "$@" >out 2>err
-}
-bad=0
-for what in pipe /dev/zero saved; do
-    rm -rf special && cp -r saved special && ln -sf "$(realpath $what)" special/.lock
-    limited --checkpoint special --resume
-    [ $? = 2 ] && grep -q 'special/.lock: is not a regular file, so runs cannot lock the folder with it; remove it' err || bad=1
-done
-rm -rf special && cp -r saved special && rm special/.lock && mkfifo special/.lock
-limited --checkpoint special --resume
-[ $? = 2 ] && grep -q 'special/.lock: is not a regular file' err || bad=1
-result $bad 'a lock that is a pipe, or a link: status 2, and nothing waits'
-
-bad=0
-for name in manifest rank-00001; do
-    for what in pipe /dev/zero; do
-        rm -rf special && cp -r saved special && ln -sf "$(realpath $what)" special/step-000000000012/$name
-        limited --resume special/step-000000000012
-        [ $? = 2 ] && grep -q "$name" err || bad=1
-        limited --resume special && [ "$(hash)" = "$wanted" ] && grep -q "$name" err || bad=1
-    done
-done
-result $bad 'a manifest or a file of a rank that is a pipe or a device: status 2, or the checkpoint before'
-
-rm -rf special && mkdir -p special/step-000000000012.new && mkfifo special/step-000000000012.new/rank-00000 &&
-    ln -s ../../text special/step-000000000012.new/rank-00001 && ln -s ../../text special/step-000000000012.new/manifest &&
-    cp text text.before && limited --checkpoint special && [ "$(hash)" = "$wanted" ] && cmp -s text text.before &&
-    [ -f special/step-000000000012/manifest ] && [ ! -L special/step-000000000012/manifest ]
-result $? 'what lies where a checkpoint is to be written is replaced, not written to'
 
 model=2x64x2
 refused 'of another model: the dims of .* there, .* here' --resume saved
@@ -258,7 +131,134 @@ printf 'x' | dd of=damaged/rank-00001 bs=1 seek=20000 conv=notrunc 2>/dev/null
 refused 'rank-00001: .* damaged between bytes' --resume damaged
 result $? 'a damaged section: status 2, with file and section'
 
-if [ "$tool" != - ]; then
+if [ "$tool" != - ]; then # files and folders, in which no device has a part
+    # What is not the run's own file: standard output as a pipe, or a file that already holds something; a link to the log.
+    again="--model $model --seq 16 --sample 0 --threads 1 --peak-seconds 0 --text text --steps 12 --ranks 2 --batch 2 $extra"
+    # shellcheck disable=SC2086 # lists of options
+    timeout -s KILL 120 "$train" $again --resume saved/step-000000000005 --csv /dev/stdout 2>err | cat >out
+    grep -q '^step,loss' out && [ "$(grep -c '^[0-9]*,[0-9]' out)" = 7 ] && [ "$(hash)" = "$wanted" ]
+    result $? 'a table to standard output goes on there: nothing is read from it'
+    head=$(head -n 1 parts.jsonl)
+    echo "$head" >out
+    # shellcheck disable=SC2086
+    "$train" $again --resume saved/step-000000000005 --log out >>out 2>err
+    [ "$(hash)" = "$wanted" ] && [ "$(head -n 1 out)" = "$head" ] && grep -q '^{"summary"' out
+    result $? 'a log to standard output behind what a file holds: all stays'
+    cp parts.jsonl real.jsonl && ln -s real.jsonl link.jsonl
+    run --ranks 2 --batch 2 --resume saved/step-000000000005 --log link.jsonl && [ -L link.jsonl ] && losses real.jsonl | cmp -s - whole
+    result $? 'a link to a log stays one'
+
+    run --ranks 2 --batch 2 --checkpoint kept --checkpoint-every 2 --keep 2 &&
+        [ "$(ls kept | tr '\n' ' ')" = 'step-000000000010 step-000000000012 ' ]
+    result $? '--keep 2 leaves the newest two'
+
+    # Whoever looks between, after a kill too, finds no half of a checkpoint under the name of a whole one. What is not ours stays.
+    echo mine >kept/step-000000000010/notes && echo mine >kept/step-000000000003
+    run --ranks 2 --batch 2 --steps 16 --checkpoint kept --checkpoint-every 2 --keep 2 --resume &&
+        [ "$(ls kept | tr '\n' ' ')" = 'step-000000000003 step-000000000010.old step-000000000014 step-000000000016 ' ] &&
+        [ "$(ls kept/*.old)" = notes ] && [ "$(cat kept/*.old/notes kept/*03 | tr '\n' ' ')" = 'mine mine ' ]
+    result $? 'a checkpoint that --keep removes loses its name before its first file; what is not ours stays'
+
+    mkdir taken && exec 8>taken/.lock && flock 8
+    refused 'taken: another run writes checkpoints there' --checkpoint taken
+    status=$?
+    exec 8>&-
+    [ $status = 0 ] && [ "$(ls taken)" = '' ] && run --ranks 2 --batch 2 --checkpoint taken
+    result $? 'a folder that another run writes to is refused before the first step, and free when that one has ended'
+
+    flock taken/.lock sleep 1 &
+    sleep 0.3
+    run --ranks 2 --batch 2 --checkpoint taken --checkpoint-used --checkpoint-every 12 && grep -q 'taken: another run writes .*: waiting for its end' err
+    result $? 'a run that is about to end is waited for'
+    wait
+
+    run --ranks 2 --batch 2 --resume saved --checkpoint beside && [ "$(hash)" = "$wanted" ] && [ -f beside/step-000000000012/manifest ]
+    result $? '--resume from another folder, with no step left, saves all the same'
+
+    # What this process may not read is no damage: root reads everything, so root is somebody else here.
+    cp -r saved closed && newest=$(find closed -name 'step-*' | sort | tail -1) && chmod 000 "$newest/rank-00001"
+    chmod 755 . && mkdir -m 777 elsewhere && as=
+    [ "$(id -u)" != 0 ] || as='setpriv --reuid 65534 --clear-groups'
+    if [ -n "$as" ] && ! $as test -x "$train"; then
+        echo 'ok - a checkpoint that may not be read # SKIP another user cannot run train here'
+    else
+        # shellcheck disable=SC2086 # a list of options
+        (cd elsewhere && $as "$train" --model $model --seq 16 --sample 0 --threads 1 --peak-seconds 0 --text ../text --steps 12 $extra \
+            --ranks 2 --batch 2 --resume ../closed) >out 2>err
+        [ $? = 2 ] && grep -q 'rank-00001: Permission denied' err && ! grep -q damaged err && [ -d "$newest" ]
+        result $? 'a checkpoint that may not be read ends the run, and is not passed over as damaged'
+    fi
+
+    # A folder cannot take a file's name; and a file cannot be larger than the limit.
+    mkdir named && touch named/step-000000000004
+    run --ranks 2 --batch 2 --checkpoint named --checkpoint-every 2
+    [ $? = 1 ] && [ "$(hash)" = "$wanted" ] && [ "$(grep -c 'saved:' out)" = 5 ] && ! grep -q 'step  *4 / 12 *saved' out &&
+        grep -q 'step-000000000004: Not a directory; earlier checkpoints are unchanged, training continues' err &&
+        grep -q '1 of the .* could not be written, .* of step 4; the newest checkpoint there is named/step-000000000012' err
+    result $? 'a checkpoint that cannot get its name is not said to be saved, and decides the exit status'
+
+    (ulimit -f 16 && run --ranks 2 --batch 2 --checkpoint full)
+    [ $? = 1 ] && [ "$(hash)" = "$wanted" ] && ! grep -q 'saved:' out && grep -q 'File too large' err &&
+        grep -q 'of step 12; no checkpoint exists' err
+    result $? 'a last checkpoint that cannot be written: exit status 1'
+
+    : >out # the run before wrote steps, too
+    (ulimit -f 16 && exec "$train" --model $model --seq 16 --sample 0 --threads 1 --peak-seconds 0 --text text \
+        --steps 1000000 $extra --checkpoint full2 >out 2>err) &
+    pid=$!
+    while kill -0 $pid && ! grep -q 'step  ' out; do
+        sleep 0.2
+    done
+    kill -TERM $pid
+    wait $pid
+    [ $? = 1 ] && grep -q 'interrupted after step' out && grep -q 'of the .* could not be written' err
+    result $? 'nor after SIGTERM'
+
+    rm -rf used && cp -r saved used && before=$(ls -lR used)
+    refused 'used: holds checkpoints of another run, the newest is used/step-000000000012' --checkpoint used --seed 3 --keep 1 &&
+        refused 'holds checkpoints of another run' --checkpoint used --resume kept && [ "$(ls -lR used)" = "$before" ]
+    result $? 'a folder with checkpoints of another run: status 2, and they stay as they are'
+
+    run --ranks 2 --batch 2 --checkpoint used --resume used/step-000000000005 && [ "$(hash)" = "$wanted" ] &&
+        run --ranks 2 --batch 2 --checkpoint used --checkpoint-used --seed 3 && [ "$(hash)" != "$wanted" ]
+    result $? 'with --checkpoint-used, or going on from one of them, it is taken'
+
+    # Names in a folder of checkpoints that are no files: nothing is waited for, or read without end.
+    mkfifo pipe
+    limited() # OPTION ...: of a run that may hang
+    {
+        # shellcheck disable=SC2086
+        timeout -k 2 30 "$train" --model $model --seq 16 --sample 0 --threads 1 --peak-seconds 0 --text text --steps 12 $extra \
+            --ranks 2 --batch 2 "$@" >out 2>err
+    }
+    bad=0
+    for what in pipe /dev/zero saved; do
+        rm -rf special && cp -r saved special && ln -sf "$(realpath $what)" special/.lock
+        limited --checkpoint special --resume
+        [ $? = 2 ] && grep -q 'special/.lock: is not a regular file, so runs cannot lock the folder with it; remove it' err || bad=1
+    done
+    rm -rf special && cp -r saved special && rm special/.lock && mkfifo special/.lock
+    limited --checkpoint special --resume
+    [ $? = 2 ] && grep -q 'special/.lock: is not a regular file' err || bad=1
+    result $bad 'a lock that is a pipe, or a link: status 2, and nothing waits'
+
+    bad=0
+    for name in manifest rank-00001; do
+        for what in pipe /dev/zero; do
+            rm -rf special && cp -r saved special && ln -sf "$(realpath $what)" special/step-000000000012/$name
+            limited --resume special/step-000000000012
+            [ $? = 2 ] && grep -q "$name" err || bad=1
+            limited --resume special && [ "$(hash)" = "$wanted" ] && grep -q "$name" err || bad=1
+        done
+    done
+    result $bad 'a manifest or a file of a rank that is a pipe or a device: status 2, or the checkpoint before'
+
+    rm -rf special && mkdir -p special/step-000000000012.new && mkfifo special/step-000000000012.new/rank-00000 &&
+        ln -s ../../text special/step-000000000012.new/rank-00001 && ln -s ../../text special/step-000000000012.new/manifest &&
+        cp text text.before && limited --checkpoint special && [ "$(hash)" = "$wanted" ] && cmp -s text text.before &&
+        [ -f special/step-000000000012/manifest ] && [ ! -L special/step-000000000012/manifest ]
+    result $? 'what lies where a checkpoint is to be written is replaced, not written to'
+
     "$tool" verify damaged >out 2>err
     [ $? = 2 ] && grep -q 'rank-00001: .* damaged' err && "$tool" verify saved >out 2>err &&
         [ "$(grep -c ': good' out)" = "$(ls saved | wc -l)" ] && "$tool" ls saved >out 2>err &&
