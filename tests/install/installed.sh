@@ -3,13 +3,14 @@
 #
 # For scripts of this folder, which source it: installs what is in $build below a folder of its own; from there on only
 # pkg-config knows where it lies. The foreign project of tests/install/embed is built against it with make, meson and CMake, and
-# run; so are the examples. Wanted: source build cc cxx kind (static or shared), work, log, and tap.sh. Leaves the current folder.
+# run; so are the examples. Wanted: source build (host_build, where it is a subproject's) cc cxx kind (static or shared), work,
+# log, and tap.sh. Leaves the current folder.
 # shellcheck disable=SC2154 # who sources it has set these
 
 # All lines of TAP in the log are ok, and there are some.
 tap_passes() { grep -q '^ok ' "$log" && ! grep -q '^not ok ' "$log"; }
 
-DESTDIR=$work/root meson install -C "$build" --no-rebuild >"$log" 2>&1
+DESTDIR=$work/root meson install -C "${host_build:-$build}" --no-rebuild >"$log" 2>&1
 result $? 'meson install'
 
 pc=$(find "$work/root" -name evenodd.pc)

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: MIT
 #
 # Goal: with -Dcuda=disabled nothing of CUDA is linked or loaded, and asking for a GPU says how to get one, with exit status 2.
-# Nothing of MPI either, in any build, by who makes no world over it. And such shared libraries, installed, are all that a
-# foreign project needs.
-# Method: a build of its own, of shared libraries and the tools, where CUDA may be or not; the loader lists what they need,
-# and what a training really has mapped is read while it runs. Then it is installed (installed.sh).
+# Nothing of MPI either, in any build, by who makes no world over it. A meson project can take evenodd as a subproject. And such
+# shared libraries, installed, are all that a foreign project needs.
+# Method: one build for all of it, of shared libraries and the tools, where CUDA may be or not, as the subproject of the foreign
+# project of tests/install/embed, whose tests are run; the loader lists what they need, and what a training really has mapped
+# is read while it runs. Then it is installed (installed.sh).
 # usage: tests/install/without_cuda.sh SOURCE C_COMPILER CXX_COMPILER|none MEMPLAN_OF_ANOTHER_BUILD
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
@@ -14,13 +15,21 @@ work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 log=$work/log
 shown=$log
+. "$(dirname "$0")/host.sh"
 names='libcuda|libcudart|libcublas|libcudnn|libnccl|libnvidia|libcupti|libmpi|libopen-'
 
-{ CC=$cc meson setup "$work/build" "$source" -Dcuda=disabled -Doptimization=g -Dtests=disabled -Dtools=enabled -Ddefault_library=shared &&
-    ninja -C "$work/build"; } >"$log" 2>&1
-result $? 'a build without CUDA'
+make_host "$work/host"
+host_build=$work/build build=$work/build/subprojects/evenodd
+{ CC=$cc meson setup "$host_build" "$work/host" --force-fallback-for=evenodd -Doptimization=g -Dpkgconfig.relocatable=true \
+    -Devenodd:default_library=shared -Devenodd:cuda=disabled -Devenodd:layers=enabled -Devenodd:tools=enabled \
+    -Devenodd:werror=false && ninja -C "$host_build"; } >"$log" 2>&1
+result $? 'a build without CUDA, as a subproject of a host project'
+meson test -C "$host_build" --no-rebuild >"$log" 2>&1 && grep -q '^Ok: *2 ' "$log"
+result $? "the host's own two tests pass, and ours are not run"
+[ -z "$(find "$host_build" -name 'unit_*')" ]
+result $? 'our tests are not built'
 
-for program in "$work/build/libevenodd.so" "$work/build/layers/libevenodd_layers.so" "$work/build/tools/train"; do
+for program in "$build/libevenodd.so" "$build/layers/libevenodd_layers.so" "$build/tools/train"; do
     ldd "$program"
 done >"$log" 2>&1
 grep -q libevenodd.so "$log" && ! grep -qE "$names" "$log"
@@ -29,7 +38,7 @@ result $? 'its libraries and programs need nothing of CUDA, nor of MPI'
 planned=0
 while read -r words; do
     # shellcheck disable=SC2086 # a list of words
-    { "$work/build/tools/memplan" $words >"$work/here"; "$memplan" $words >"$work/there"; } 2>"$log"
+    { "$build/tools/memplan" $words >"$work/here"; "$memplan" $words >"$work/there"; } 2>"$log"
     [ -s "$work/here" ] && cmp "$work/here" "$work/there" >>"$log" || break
     planned=$((planned + 1))
 done <<'END'
@@ -46,7 +55,7 @@ result $? "memplan prints the same bytes as that of another build ($planned of 6
 seq 1 4000 >"$work/text"
 quick="--text $work/text --model tiny --seq 32 --threads 1 --sample 0 --peak-seconds 0"
 # shellcheck disable=SC2086 # a list of words
-"$work/build/tools/train" $quick --steps 1000000 --batch 1 --log "$work/steps" >"$log" 2>&1 &
+"$build/tools/train" $quick --steps 1000000 --batch 1 --log "$work/steps" >"$log" 2>&1 &
 pid=$!
 tries=0
 until [ -s "$work/steps" ] || [ $tries -gt 300 ] || ! kill -0 $pid 2>/dev/null; do
@@ -60,10 +69,10 @@ grep -q libevenodd.so "$log" && ! grep -qE "$names" "$log"
 result $? 'a training has nothing of CUDA in its memory, nor of MPI'
 
 # shellcheck disable=SC2086
-"$work/build/tools/train" $quick --device cuda >"$log" 2>&1
+"$build/tools/train" $quick --device cuda >"$log" 2>&1
 [ $? = 2 ] && grep -q -e '-Dcuda=enabled' "$log"
 result $? 'train --device cuda says what to build, and ends with exit status 2'
 
-build=$work/build kind=shared
+kind=shared
 . "$(dirname "$0")/installed.sh"
 finish
