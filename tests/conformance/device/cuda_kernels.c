@@ -35,13 +35,14 @@ static const struct size sizes[] = {{1, 8}, {3, 35}, {300, 64}, {65, 768}, {33, 
 #define FOR_DTYPES(d) for (const eo_dtype *d = dtypes; d < dtypes + 2; d++)
 #define FOR_TYPES(t) for (const struct eo_types *t = all_types; t < all_types + 3; t++)
 
-/* Aligned, and one element off. */
+/* Aligned, and one element off, unless kernels are judged elsewhere. */
 static void both_alignments(void (*run)(void))
 {
     sides.offset = 0;
     run();
     sides.offset = 4;
-    run();
+    if (!sides.few)
+        run();
     sides.offset = 0;
 }
 
