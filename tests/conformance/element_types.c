@@ -2,8 +2,8 @@
  *
  * Element types: weights in fp32 and as split bf16, reductions in fp32 and bf16. Every memory mode, with any slots and
  * streams, ends in the bits of a training written out (written_out.h) without shards, buffers or streams: sums are
- * over ranks in rank order, then over contributions in the order of backward passes. On the CPU the short run takes every second
- * model in turn, EO_TEST_FULL=1 all.
+ * over ranks in rank order, then over contributions in the order of backward passes. On the CPU the short run takes every
+ * second model in turn, EO_TEST_FULL=1 all.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,7 +125,7 @@ static void check_numbers(struct scene *scene)
     free(scene->reference);
 }
 
-static bool is_taken(size_t turn)
+static bool is_in_this_run(size_t turn)
 {
     return turn % 2 == 0 || eo_test_full() || (device_name && strcmp(device_name, "cpu") != 0);
 }
@@ -149,7 +149,7 @@ static void check_mxfp8(void)
     for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
         for (size_t m = 0; m < sizeof(models) / sizeof(models[0]); m++)
             for (int bf16 = 0; bf16 < 2; bf16++) {
-                if (!is_taken(w + m + (size_t)bf16))
+                if (!is_in_this_run(w + m + (size_t)bf16))
                     continue;
                 struct scene scene = {.model_name = models[m],
                                       .model = eo_plan_model(models[m]),
@@ -193,7 +193,7 @@ int main(void)
         const bool float8 = t >= 4;
         for (uint32_t ranks = float8 ? 2 : 1; ranks <= 3; ranks++) {
             for (size_t m = 0; m < sizeof(models) / sizeof(models[0]) - float8; m++) { /* float8 does not take the last */
-                if (!is_taken(t + ranks + m))
+                if (!is_in_this_run(t + ranks + m))
                     continue;
                 struct scene scene = {.model_name = models[m],
                                       .model = eo_plan_model(models[m]),

@@ -281,7 +281,8 @@ static void attention_shapes(bool repeatable)
         packed(2, 6, 3, 77, 40),  packed(1, 2, 1, 700, 8),
     };
     for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
-        if (sides.few && shapes[s].seq > (repeatable ? 200 : 256)) { /* on the host the softmax of all queries and keys takes long */
+        const uint32_t most = repeatable ? 200 : 256; /* on the host the softmax of all queries and keys takes long */
+        if (sides.few && shapes[s].seq > most) {
             printf("# left to the full run: attention of %u tokens\n", shapes[s].seq);
             continue;
         }

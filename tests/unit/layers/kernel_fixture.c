@@ -74,7 +74,8 @@ void guards_hold(const char *what)
 {
     for (uint32_t i = 0; i < operand_count; i++) {
         const unsigned char *base = operands[i].base; /* each byte is the one before, so all are the first */
-        cr_assert(base[0] == PATTERN && memcmp(base, base + 1, operands[i].offset - 1) == 0, "%s wrote before operand %u", what, i);
+        cr_assert(base[0] == PATTERN && memcmp(base, base + 1, operands[i].offset - 1) == 0, "%s wrote before operand %u", what,
+                  i);
     }
 }
 

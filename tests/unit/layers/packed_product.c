@@ -84,7 +84,7 @@ struct scene {
     double *sums, *sizes; /* of products, and of their magnitudes: the same for all tables */
 };
 
-static eo_dtype dtype_of(const struct eo_tiles *tiles)
+static eo_dtype dtype_of_tiles(const struct eo_tiles *tiles)
 {
     return tiles->units == EO_UNITS_FP32 ? EO_DTYPE_FP32 : EO_DTYPE_BF16;
 }
@@ -231,7 +231,7 @@ Test(packed_product, matches_in_every_table_way_and_size)
                 scene_open(&s, dtype, &cases[c], way, 1);
                 scene_sum(&s);
                 for (uint32_t t = 0; t < count; t++) {
-                    if (dtype_of(tables[t]) != dtype)
+                    if (dtype_of_tiles(tables[t]) != dtype)
                         continue;
                     scene_run(&s, tables[t]);
                     scene_check(&s, way);
@@ -251,7 +251,7 @@ Test(packed_product, has_the_same_bits_for_any_team)
     for (uint32_t t = 0; t < count; t++) {
         for (uint32_t c = 0; c < SIZES; c++) {
             struct scene s;
-            scene_open(&s, dtype_of(tables[t]), &sizes[c], 18, 3); /* with GELU, without gaps */
+            scene_open(&s, dtype_of_tiles(tables[t]), &sizes[c], 18, 3); /* with GELU, without gaps */
             scene_run(&s, tables[t]);
             const uint64_t c_bytes = s.c.count * eo_dtype_bytes(s.c.dtype), aux_bytes = s.aux.count * eo_dtype_bytes(s.aux.dtype);
             char *first = malloc(c_bytes + aux_bytes);
