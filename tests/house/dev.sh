@@ -40,7 +40,8 @@ status=$?
 if grep -q 'cannot build without these\|need Criterion' "$work/out"; then
     skip_all 'this machine lacks what tools/dev needs'
 fi
-[ $status = 0 ] && [ "$(tail -n 1 "$work/out")" = '5 passed, 0 failed, 1 skipped' ] && grep -qx 'skipped 1: there is no GPU' "$work/out"
+[ $status = 0 ] && [ "$(tail -n 1 "$work/out")" = '5 passed, 0 failed, 1 skipped' ] &&
+    grep -qx 'skipped 1: there is no GPU' "$work/out"
 result $? 'the last line counts tests; what they lacked stands before it'
 grep -qx 'case skipped 2: another user: only root has one' "$work/out" &&
     grep -qx 'case skipped 1: places::threads: one core' "$work/out" && [ "$(grep -c '^case skipped' "$work/out")" = 2 ]

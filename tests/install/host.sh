@@ -8,7 +8,8 @@ make_host() # FOLDER
 {
     cp -R "$source/tests/install/embed" "$1"
     mkdir -p "$1/subprojects/evenodd/docs"
-    for part in base streams buffers runtime cluster layers tools include tests meson.build meson_options.txt docs/memplan.html; do
+    for part in base streams buffers runtime cluster layers tools include tests meson.build meson_options.txt \
+        docs/memplan.html; do
         cp -R "$source/$part" "$1/subprojects/evenodd/$part"
     done
     export PKG_CONFIG_PATH=''
