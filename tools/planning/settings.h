@@ -102,7 +102,7 @@ const char *tool_lora_text(const struct tool_lora *lora, char text[TOOL_LORA_TEX
 void tool_recompute_text(const struct tool_plan_settings *settings, char *text, size_t bytes);
 
 /* All of them as options, "--ranks 4 --batch 2 ...": what train writes for memplan --verify. Nothing is open any more. */
-enum { TOOL_PLAN_WORDS_MAX = 768 };
+enum { TOOL_PLAN_WORDS_MAX = 1024 };
 void tool_plan_settings_words(const struct tool_plan_settings *settings, char text[TOOL_PLAN_WORDS_MAX]);
 
 #endif
