@@ -2,7 +2,6 @@
 #include "tools/planning/budget.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tools/planning/budget_search.h"
@@ -59,15 +58,12 @@ eo_status tool_budget_find(const struct tool_plan_settings *settings, const eo_t
                            struct tool_problem *problem)
 {
     *out = (struct tool_budget_choice){.found = false};
-    struct tool_budget_search *s = calloc(1, sizeof(*s));
-    if (!s)
-        return tool_problem_set(problem, EO_ERR_NO_MEMORY, "--budget: no memory for the search");
-    s->config = config;
-    s->request = request;
-    s->offloads_layers = tool_budget_has_disk(s) && settings->optimizer != EO_OPTIMIZER_MUON;
-    s->head_chunks = settings->head_chunks;
-    const eo_status status = tool_budget_search(s, settings, out);
-    free(s);
+    struct tool_budget_search s = {.config = config, .request = request, .head_chunks = settings->head_chunks};
+    s.offloads_layers = tool_budget_has_disk(&s) && settings->optimizer != EO_OPTIMIZER_MUON;
+    const eo_status status = tool_budget_search(&s, settings, out);
+    tool_budget_search_fini(&s);
+    if (status == EO_ERR_NO_MEMORY)
+        return tool_problem_set(problem, status, "--budget: no memory for the search");
     if (status < 0)
         return tool_problem_set(problem, status,
                                 "--budget: no plan of this job can be made: %s; without --budget the reason is "

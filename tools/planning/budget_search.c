@@ -2,7 +2,7 @@
 #include "tools/planning/budget_search.h"
 
 #include <math.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -21,10 +21,15 @@ static uint64_t placed_bytes(const struct tool_budget_option *o)
     return o->arena_bytes + o->cache_bytes;
 }
 
-/* A draft may turn out not to; in a careful search that is rare. */
-static bool fits(const struct tool_budget_search *s, const struct tool_budget_option *o)
+/* A draft may turn out to have more; in a careful search that is rare. */
+static uint64_t bytes_of(const struct tool_budget_search *s, const struct tool_budget_option *o)
 {
-    return fits_host(s, o) && (s->is_careful ? placed_bytes(o) : o->memory_bytes) <= s->request->bytes;
+    return s->is_careful ? placed_bytes(o) : o->memory_bytes;
+}
+
+bool tool_budget_fits(const struct tool_budget_search *s, const struct tool_budget_option *o)
+{
+    return fits_host(s, o) && bytes_of(s, o) <= s->request->bytes;
 }
 
 static eo_status evaluate(struct tool_budget_search *s, const struct tool_plan_settings *settings, bool draft,
@@ -42,27 +47,48 @@ static const struct tool_budget_option *find_tried(const struct tool_budget_sear
                                                    uint64_t hash)
 {
     for (uint32_t i = 0; i < s->count; i++)
-        if (s->hashes[i] == hash && memcmp(&s->tried[i].option.settings, settings, sizeof(*settings)) == 0)
-            return &s->tried[i].option;
+        if (s->tried[i]->hash == hash && memcmp(&s->tried[i]->option.settings, settings, sizeof(*settings)) == 0)
+            return &s->tried[i]->option;
     return NULL;
+}
+
+/* NULL: no memory. */
+static struct tool_budget_tried *next_tried(struct tool_budget_search *s)
+{
+    if (s->count == s->capacity) {
+        const uint32_t larger = s->capacity ? 2 * s->capacity : 256;
+        struct tool_budget_tried **moved = realloc(s->tried, larger * sizeof(*moved));
+        if (!moved)
+            return NULL;
+        s->tried = moved;
+        s->capacity = larger;
+    }
+    return s->tried[s->count] = calloc(1, sizeof(struct tool_budget_tried));
+}
+
+void tool_budget_search_fini(struct tool_budget_search *s)
+{
+    for (uint32_t i = 0; i < s->count; i++)
+        free(s->tried[i]);
+    free(s->tried);
 }
 
 eo_status tool_budget_try(struct tool_budget_search *s, const struct tool_plan_settings *settings)
 {
-    if (s->count == TOOL_BUDGET_OPTIONS_MAX) /* s->last stays */
-        return EO_OK;
     const uint64_t hash = XXH3_64bits(settings, sizeof(*settings));
     s->last = find_tried(s, settings, hash);
     if (s->last)
         return EO_OK;
-    struct tool_budget_option *next = &s->tried[s->count].option;
-    s->hashes[s->count] = hash;
-    EO_TRY(evaluate(s, settings, true, next));
-    s->layer_count = next->layer_count;
-    if (fits(s, next) && next->step_s < s->best_s)
-        s->best_s = next->step_s;
-    s->last = next;
+    struct tool_budget_tried *next = next_tried(s);
+    if (!next)
+        return EO_ERR_NO_MEMORY;
     s->count++;
+    next->hash = hash;
+    EO_TRY(evaluate(s, settings, true, &next->option));
+    s->last = &next->option;
+    s->layer_count = next->option.layer_count;
+    if (tool_budget_fits(s, &next->option) && next->option.step_s < s->best_s)
+        s->best_s = next->option.step_s;
     return EO_OK;
 }
 
@@ -88,135 +114,15 @@ void tool_budget_set_level(struct tool_plan_settings *settings, uint32_t level)
     settings->recompute_blocks = level < 2 ? 0 : level - 1;
 }
 
-void tool_budget_offload_nothing(struct tool_plan_settings *settings)
-{
-    settings->offload_layers = settings->offload_slots = 0;
-    settings->offload_gradients = settings->late_updates = false;
-}
-
-/* ---- neighbours -------------------------------------------------------------------------------------------------- */
-
-/* Settings as numbers, each with its least and most. */
-enum dial { LEVEL, LAYERS, LAYER_BUFFERS, GRADIENTS, LATE, ACTIVATIONS, GATHER_BUFFERS, GRADIENT_BUFFERS, DIALS };
-enum { BUFFERS_MAX = 4, MOVES_MAX = 4 * DIALS, STAYING = 2 /* of blocks with activations on disk: the last ones stay in memory */ };
-
-struct dials {
-    uint32_t at[DIALS];
-};
-
-/* What one dial does to another: ends of a range, or one step. */
-struct move {
-    enum dial dial;
-    int32_t by; /* INT32_MIN and INT32_MAX: to the end */
-};
-
-static uint32_t level_of(const struct tool_plan_settings *p)
+uint32_t tool_budget_level_of(const struct tool_plan_settings *p)
 {
     return p->recompute == EO_RECOMPUTE_NONE ? 0 : p->recompute == EO_RECOMPUTE_CHEAP ? 1 : 1 + p->recompute_blocks;
 }
 
-static uint32_t beyond(uint32_t count, uint32_t least)
+void tool_budget_offload_nothing(struct tool_plan_settings *settings)
 {
-    return count > least ? count - least : 0;
-}
-
-static struct dials dials_of(const struct tool_budget_search *s, const struct tool_plan_settings *p)
-{
-    const uint32_t blocks = s->config->layer_count, saved = p->offload_activations;
-    return (struct dials){{
-        [LEVEL] = level_of(p),
-        [LAYERS] = p->offload_layers < s->layer_count ? p->offload_layers : s->layer_count,
-        [LAYER_BUFFERS] = p->offload_slots,
-        [GRADIENTS] = p->offload_gradients,
-        [LATE] = p->late_updates,
-        [ACTIVATIONS] = saved < blocks ? beyond(saved, STAYING) : beyond(blocks, STAYING),
-        [GATHER_BUFFERS] = p->gather_slots,
-        [GRADIENT_BUFFERS] = p->gradient_slots,
-    }};
-}
-
-static uint32_t least_of(enum dial dial)
-{
-    return dial == GATHER_BUFFERS || dial == GRADIENT_BUFFERS;
-}
-
-static uint32_t most_of(const struct tool_budget_search *s, enum dial dial)
-{
-    const uint32_t most[DIALS] = {
-        [LEVEL] = 1 + s->config->layer_count,
-        [LAYERS] = s->offloads_layers ? s->layer_count : 0,
-        [LAYER_BUFFERS] = s->offloads_layers ? BUFFERS_MAX : 0,
-        [GRADIENTS] = s->offloads_layers,
-        [LATE] = s->offloads_layers,
-        [ACTIVATIONS] = tool_budget_has_disk(s) ? beyond(s->config->layer_count, STAYING) : 0,
-        [GATHER_BUFFERS] = 2,
-        [GRADIENT_BUFFERS] = 2,
-    };
-    return most[dial];
-}
-
-/* What cannot be is left out: late updates of no layers, more buffers than layers. */
-static struct tool_plan_settings settings_of(const struct tool_budget_search *s, const struct tool_plan_settings *from,
-                                             const struct dials *d)
-{
-    struct tool_plan_settings p = *from;
-    const uint32_t layers = d->at[LAYERS], buffers = d->at[LAYER_BUFFERS] ? d->at[LAYER_BUFFERS] : 1;
-    tool_budget_set_level(&p, d->at[LEVEL]);
-    p.offload_layers = layers;
-    p.offload_slots = buffers < layers ? buffers : layers;
-    p.offload_gradients = d->at[GRADIENTS] && layers > p.offload_slots && tool_budget_may_offload_gradients(&p);
-    p.late_updates = d->at[LATE] && layers > 0 && tool_budget_may_update_late(&p);
-    const uint32_t saved = d->at[ACTIVATIONS] ? d->at[ACTIVATIONS] + STAYING : 0;
-    p.offload_activations = saved && saved == s->config->layer_count ? UINT32_MAX : saved;
-    p.gather_slots = d->at[GATHER_BUFFERS];
-    p.gradient_slots = d->at[GRADIENT_BUFFERS];
-    return p;
-}
-
-static void turn(const struct tool_budget_search *s, struct dials *d, const struct move *m)
-{
-    const int64_t least = least_of(m->dial), most = most_of(s, m->dial);
-    int64_t to = m->by == INT32_MIN ? least : m->by == INT32_MAX ? most : (int64_t)d->at[m->dial] + m->by;
-    to = to < least ? least : to > most ? most : to;
-    d->at[m->dial] = (uint32_t)to;
-}
-
-static uint32_t list_moves(const struct tool_budget_search *s, struct move moves[MOVES_MAX])
-{
-    uint32_t count = 0;
-    for (enum dial dial = 0; dial < DIALS; dial++) {
-        if (most_of(s, dial) <= least_of(dial))
-            continue;
-        moves[count++] = (struct move){dial, -1};
-        moves[count++] = (struct move){dial, 1};
-        if (most_of(s, dial) - least_of(dial) > 1 && dial != LAYER_BUFFERS) {
-            moves[count++] = (struct move){dial, INT32_MIN};
-            moves[count++] = (struct move){dial, INT32_MAX};
-        }
-    }
-    return count;
-}
-
-/* One dial turned; of few layers, whose drafts take little time, any two. */
-static eo_status try_neighbours(struct tool_budget_search *s, const struct tool_plan_settings *settings)
-{
-    const struct tool_plan_settings own = *settings;
-    const struct dials from = dials_of(s, &own);
-    struct move moves[MOVES_MAX];
-    const uint32_t count = list_moves(s, moves), seconds = s->layer_count <= TOOL_BUDGET_FEW_LAYERS ? count : 0;
-    for (uint32_t m = 0; m < count; m++) {
-        struct dials once = from;
-        turn(s, &once, &moves[m]);
-        const struct tool_plan_settings next = settings_of(s, &own, &once);
-        EO_TRY(tool_budget_try(s, &next));
-        for (uint32_t n = m + 1; n < seconds; n++) {
-            struct dials twice = once;
-            turn(s, &twice, &moves[n]);
-            const struct tool_plan_settings after = settings_of(s, &own, &twice);
-            EO_TRY(tool_budget_try(s, &after));
-        }
-    }
-    return EO_OK;
+    settings->offload_layers = settings->offload_slots = 0;
+    settings->offload_gradients = settings->late_updates = false;
 }
 
 /* ---- the choice -------------------------------------------------------------------------------------------------- */
@@ -230,6 +136,8 @@ static bool is_better(const struct tool_budget_option *a, const struct tool_budg
 }
 
 /* Those with some level of recompute, and with gradients and activations on disk or not. */
+enum { ANY_LEVEL = INT32_MAX };
+
 struct kind {
     uint32_t level;
     bool has_gradients, has_activations;
@@ -238,8 +146,8 @@ struct kind {
 static bool is_of_kind(const struct tool_budget_option *o, const struct kind *kind)
 {
     const struct tool_plan_settings *p = &o->settings;
-    return !kind || (level_of(p) == kind->level && p->offload_gradients == kind->has_gradients &&
-                     (p->offload_activations > 0) == kind->has_activations);
+    return !kind || ((kind->level == ANY_LEVEL || tool_budget_level_of(p) == kind->level) &&
+                     p->offload_gradients == kind->has_gradients && (p->offload_activations > 0) == kind->has_activations);
 }
 
 /* `kind` NULL: of any; of all, or of those that are not expanded. */
@@ -247,9 +155,9 @@ static struct tool_budget_tried *find_fastest_of(struct tool_budget_search *s, c
 {
     struct tool_budget_tried *best = NULL;
     for (uint32_t i = 0; i < s->count; i++)
-        if ((of_all || !s->tried[i].is_expanded) && is_of_kind(&s->tried[i].option, kind) && fits(s, &s->tried[i].option) &&
-            (!best || is_better(&s->tried[i].option, &best->option)))
-            best = &s->tried[i];
+        if ((of_all || !s->tried[i]->is_expanded) && is_of_kind(&s->tried[i]->option, kind) &&
+            tool_budget_fits(s, &s->tried[i]->option) && (!best || is_better(&s->tried[i]->option, &best->option)))
+            best = s->tried[i];
     return best;
 }
 
@@ -265,15 +173,15 @@ static bool takes_less(const struct tool_budget_search *s, const struct tool_bud
         return fits_host(s, a);
     if (!fits_host(s, a) && a->host_bytes != b->host_bytes)
         return a->host_bytes < b->host_bytes;
-    return placed_bytes(a) < placed_bytes(b);
+    return bytes_of(s, a) < bytes_of(s, b);
 }
 
 static struct tool_budget_tried *find_least_of(struct tool_budget_search *s, const struct kind *kind)
 {
     struct tool_budget_tried *least = NULL;
     for (uint32_t i = 0; i < s->count; i++)
-        if (is_of_kind(&s->tried[i].option, kind) && (!least || takes_less(s, &s->tried[i].option, &least->option)))
-            least = &s->tried[i];
+        if (is_of_kind(&s->tried[i]->option, kind) && (!least || takes_less(s, &s->tried[i]->option, &least->option)))
+            least = s->tried[i];
     return least;
 }
 
@@ -298,7 +206,7 @@ static eo_status settle(struct tool_budget_search *s, struct tool_budget_tried *
                         struct tool_budget_tried **out)
 {
     const bool is_small = s->layer_count <= TOOL_BUDGET_FEW_LAYERS;
-    uint32_t expansions = is_small ? 64 : 4, surprises = is_small ? 64 : 8;
+    uint32_t expansions = is_small ? 64 : s->layer_count < TOOL_BUDGET_MANY_LAYERS ? 4 : 2, surprises = is_small ? 64 : 32;
     for (struct tool_budget_tried *t = *out = find(s); t; t = *out = find(s)) {
         if (!t->is_planned) {
             EO_TRY(plan_in_full(s, t));
@@ -314,17 +222,17 @@ static eo_status settle(struct tool_budget_search *s, struct tool_budget_tried *
         }
         t->is_expanded = true;
         expansions--;
-        EO_TRY(try_neighbours(s, &t->option.settings));
+        EO_TRY(tool_budget_try_neighbours(s, &t->option.settings));
     }
     return EO_OK;
 }
 
-/* Each kind has best ones of its own, to which no few steps lead from the best of another. Of few layers they are looked for: from
- * the two fastest that have no neighbours yet, or the one that takes least, until those have. */
-static eo_status explore_kind(struct tool_budget_search *s, const struct kind *kind)
+/* Each kind has best ones of its own, to which no few steps lead from the best of another. They are looked for: from the two
+ * fastest that have no neighbours yet, or the one that takes least, until those have, or so many have. */
+static eo_status explore_kind(struct tool_budget_search *s, const struct kind *kind, uint32_t expansions)
 {
     enum { WIDTH = 2 };
-    for (uint32_t stale = 0; stale < WIDTH;) {
+    for (uint32_t stale = 0; stale < WIDTH && expansions > 0; expansions--) {
         const struct tool_budget_tried *fastest = find_fastest_of(s, kind, true);
         struct tool_budget_tried *t = find_fastest_of(s, kind, false);
         if (!fastest)
@@ -332,7 +240,7 @@ static eo_status explore_kind(struct tool_budget_search *s, const struct kind *k
         if (!t || t->is_expanded)
             return EO_OK;
         t->is_expanded = true;
-        EO_TRY(try_neighbours(s, &t->option.settings));
+        EO_TRY(tool_budget_try_neighbours(s, &t->option.settings));
         stale = find_fastest_of(s, kind, true) == fastest ? stale + 1 : 0;
     }
     return EO_OK;
@@ -340,9 +248,11 @@ static eo_status explore_kind(struct tool_budget_search *s, const struct kind *k
 
 static eo_status explore(struct tool_budget_search *s)
 {
-    for (uint32_t level = 0; s->layer_count <= TOOL_BUDGET_FEW_LAYERS && level < s->config->layer_count + 2; level++)
+    const bool is_small = s->layer_count <= TOOL_BUDGET_FEW_LAYERS;
+    const uint32_t expansions = is_small ? UINT32_MAX : s->layer_count < TOOL_BUDGET_MANY_LAYERS ? 3 : 2;
+    for (uint32_t level = 0; level < (is_small ? s->config->layer_count + 2 : 1); level++)
         for (uint32_t k = 0; k < 4; k++)
-            EO_TRY(explore_kind(s, &(struct kind){level, k % 2, k / 2}));
+            EO_TRY(explore_kind(s, &(struct kind){is_small ? level : ANY_LEVEL, k % 2, k / 2}, expansions));
     return EO_OK;
 }
 
@@ -354,11 +264,11 @@ static eo_status find_next(struct tool_budget_search *s, struct tool_budget_choi
     while (out->next_count < TOOL_BUDGET_NEXT) {
         struct tool_budget_tried *next = NULL;
         for (uint32_t i = 0; i < s->count; i++) {
-            const struct tool_budget_option *o = &s->tried[i].option;
+            const struct tool_budget_option *o = &s->tried[i]->option;
             if (fits_host(s, o) && o->memory_bytes > s->request->bytes && o->step_s < worth * from->step_s &&
                 (!next || o->memory_bytes < next->option.memory_bytes ||
                  (o->memory_bytes == next->option.memory_bytes && is_better(o, &next->option))))
-                next = &s->tried[i];
+                next = s->tried[i];
         }
         if (!next)
             return EO_OK;
@@ -379,15 +289,16 @@ eo_status tool_budget_search(struct tool_budget_search *s, const struct tool_pla
     struct tool_budget_tried *best, *least;
     s->best_s = INFINITY;
     EO_TRY(tool_budget_try_seeds(s, settings));
-    EO_TRY(plan_in_full(s, &s->tried[0]));
-    out->everything = out->least = s->tried[0].option;
+    EO_TRY(plan_in_full(s, s->tried[0]));
+    out->everything = out->least = s->tried[0]->option;
     EO_TRY(explore(s));
     EO_TRY(settle(s, find_fastest, &best));
     if (!best) {
+        s->is_careful = false;
         EO_TRY(settle(s, find_least, &least));
         out->least = least->option;
         s->is_careful = false;
-        best = fits(s, &least->option) ? least : NULL;
+        best = tool_budget_fits(s, &least->option) ? least : NULL;
     }
     out->found = best != NULL;
     if (best)

@@ -53,10 +53,8 @@ static uint32_t next_probe(const struct tool_budget_search *s, uint32_t low, uin
     return at <= low ? low + 1 : at >= high ? high - 1 : at;
 }
 
-/* The least number of *field, of at most `most`, that fits: more of it takes less memory and more time, so the search ends where
- * nothing that is left can be the fastest. `none`: with none of it. */
-static eo_status narrow(struct tool_budget_search *s, const struct tool_plan_settings *settings, uint32_t *field, uint32_t most,
-                        const struct tool_budget_option *none)
+eo_status tool_budget_narrow(struct tool_budget_search *s, const struct tool_plan_settings *settings, uint32_t *field,
+                             uint32_t most, const struct tool_budget_option *none)
 {
     const struct tool_budget_option *low = none;
     *field = most;
@@ -90,20 +88,21 @@ static eo_status find_most_layers(struct tool_budget_search *s, struct tool_plan
 }
 
 /* Of many layers: for no, all and all but one layers on disk the least recompute that fits, and for some settings of recompute
- * the least number of layers on disk. The one is the embedding, the first to be updated. One buffer takes the least memory.
- * Late updates cost no memory where gradients are on disk too. */
+ * the least number of layers on disk. The one is the embedding, the first to be updated. One buffer takes the least memory. */
 static eo_status try_many(struct tool_budget_search *s, struct tool_plan_settings settings)
 {
     const uint32_t blocks = s->config->layer_count;
     const struct tool_budget_option *none = NULL;
     uint32_t all;
     EO_TRY(find_most_layers(s, settings, &all));
+    s->layers_most = all;
     const bool late = tool_budget_may_update_late(&settings);
     const struct {
         uint32_t layers, slots;
         bool gradients, late;
-    } disk[] = {{0, 0, false, false}, {all - 1, 2, false, false}, {all, 2, false, false}, {all, 2, false, true}, {all, 2, true, true},
-                {all, 1, false, false}, {all, 1, false, true}, {all, 1, true, true}};
+    } disk[] = {{0, 0, false, false},     {all - 1, 2, false, false}, {all - 1, 2, false, true}, {all - 1, 2, true, true},
+                {all - 1, 1, true, true}, {all, 2, false, false},     {all, 2, false, true},     {all, 2, true, true},
+                {all, 1, false, false},   {all, 1, false, true},      {all, 1, true, false},     {all, 1, true, true}};
     const uint32_t levels[] = {0, 1, 1 + blocks / 2, 1 + blocks};
     for (size_t d = 0; d < (s->offloads_layers && all > 1 ? sizeof(disk) / sizeof(disk[0]) : 1); d++) { /* the first is none */
         settings.offload_layers = disk[d].layers;
@@ -118,7 +117,7 @@ static eo_status try_many(struct tool_budget_search *s, struct tool_plan_setting
             none = level == 0 ? s->last : none;
         }
         tool_budget_set_level(&settings, 2);
-        EO_TRY(narrow(s, &settings, &settings.recompute_blocks, blocks, none));
+        EO_TRY(tool_budget_narrow(s, &settings, &settings.recompute_blocks, blocks, none));
     }
     for (size_t l = 0; s->offloads_layers && all > 1 && l < sizeof(levels) / sizeof(levels[0]); l++) {
         tool_budget_set_level(&settings, levels[l]);
@@ -126,25 +125,27 @@ static eo_status try_many(struct tool_budget_search *s, struct tool_plan_setting
         EO_TRY(tool_budget_try(s, &settings));
         none = s->last;
         settings.offload_slots = 4;
-        EO_TRY(narrow(s, &settings, &settings.offload_layers, all, none));
+        EO_TRY(tool_budget_narrow(s, &settings, &settings.offload_layers, all, none));
         settings.late_updates = late;
         if (late)
-            EO_TRY(narrow(s, &settings, &settings.offload_layers, all, none));
+            EO_TRY(tool_budget_narrow(s, &settings, &settings.offload_layers, all, none));
     }
     return EO_OK;
 }
 
 /* What all blocks save, or half of them, beside all state or none; where it is computed again there is less to move. Of many
- * layers each plan takes its time. */
+ * layers each plan takes its time, and that is tried where most lies on disk. */
 static eo_status try_activations(struct tool_budget_search *s, struct tool_plan_settings settings)
 {
     const uint32_t blocks[] = {s->config->layer_count / 2, UINT32_MAX};
     const uint32_t choices = !tool_budget_has_disk(s) ? 0 : s->offloads_layers ? 8 : 4;
-    for (uint32_t choice = 0; choice < choices; choice += s->layer_count > TOOL_BUDGET_FEW_LAYERS ? 2 : 1) {
+    for (uint32_t choice = 0; choice < choices; choice++) {
+        if (s->layer_count > TOOL_BUDGET_FEW_LAYERS && (choice & 1) && choice != 7)
+            continue;
         tool_budget_set_level(&settings, choice & 1);
         settings.offload_activations = blocks[choice >> 1 & 1];
         settings.offload_layers = choice & 4 ? s->layer_count : 0;
-        settings.offload_slots = choice & 4 && s->layer_count ? 2 : 0;
+        settings.offload_slots = choice & 4 && s->layer_count ? settings.gather_slots : 0;
         EO_TRY(settings.offload_layers ? try_early_and_late(s, settings) : tool_budget_try(s, &settings));
     }
     return EO_OK;

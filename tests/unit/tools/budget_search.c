@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * The search for a budget's plan, of small models. Goal: what it chooses is at most 1.03 x slower, by the same prediction, than
- * the best of all combinations within the budget, and never slower than with a smaller budget; its bytes are those of the plan. Method: models of 4 to 6 blocks and rates,
- * drawn by seed; of each all combinations of recompute, layers and activations on disk, buffers, gradients and late updates are
- * planned, here in plain loops, and budgets from the least to the most are asked for. EO_BUDGET_SEEDS: their number [2; with
- * EO_TEST_FULL 30]; EO_BUDGET_SEED: the first.
+ * the best of all combinations within the budget, and never slower than with a smaller budget; its bytes are those of the plan.
+ * Method: models of 4 to 6 blocks and rates, drawn by seed; of each all combinations of recompute, layers and activations on
+ * disk, buffers, gradients and late updates are planned, here in plain loops, and budgets from the least to the most are asked
+ * for. EO_BUDGET_SEEDS: their number [2; with EO_TEST_FULL 30]; EO_BUDGET_SEED: the first. Of gpt2, whose combinations are too
+ * many, 30 budgets: each choice is held to the best that any of them named.
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -172,4 +173,114 @@ Test(budget_search, is_as_good_as_all_combinations, .timeout = 1800)
         cr_log_info("seed %llu: %u combinations, worst ratio so far %.4f", (unsigned long long)seed, all_count, worst);
     }
     free(all);
+}
+
+enum { SWEEP = 30 };
+
+/* All that a sweep of budgets named: of each the choice, and what it said that more memory would buy. */
+struct sweep {
+    struct tool_budget_choice choices[SWEEP];
+    uint64_t budgets[SWEEP];
+};
+
+static const struct tool_budget_option *best_named(const struct sweep *sweep, uint64_t bytes)
+{
+    const struct tool_budget_option *best = NULL;
+    for (int b = 0; b < SWEEP; b++)
+        for (uint32_t n = 0; n <= sweep->choices[b].next_count; n++) {
+            const struct tool_budget_option *o = n ? &sweep->choices[b].next[n - 1] : &sweep->choices[b].chosen;
+            if (o->memory_bytes <= bytes && (!best || o->step_s < best->step_s))
+                best = o;
+        }
+    return best;
+}
+
+/* From the least to everything. */
+static void ask_all(const struct subject *s, struct sweep *sweep)
+{
+    struct tool_problem problem;
+    const struct tool_budget_request nothing = {.bytes = 1, .rates = s->rates};
+    cr_assert_lt(tool_budget_find(&s->settings, &s->config, &nothing, &sweep->choices[0], &problem), 0);
+    const uint64_t least = sweep->choices[0].least.memory_bytes, most = sweep->choices[0].everything.memory_bytes;
+    for (int b = 0; b < SWEEP; b++) {
+        const struct tool_budget_request request = {.bytes = least + (most - least) * (uint64_t)b / (SWEEP - 1),
+                                                    .rates = s->rates};
+        cr_assert_geq(tool_budget_find(&s->settings, &s->config, &request, &sweep->choices[b], &problem), 0, "%s",
+                      problem.text);
+        cr_assert_leq(sweep->choices[b].chosen.memory_bytes, request.bytes);
+        sweep->budgets[b] = request.bytes;
+    }
+}
+
+Test(budget_search, of_gpt2_more_memory_is_not_slower, .timeout = 600)
+{
+    static const struct {
+        eo_strategy strategy;
+        eo_dtype dtype;
+        uint32_t batch;
+    } cases[] = {{EO_STRATEGY_ZERO3, EO_DTYPE_BF16, 1},
+                 {EO_STRATEGY_ZERO3, EO_DTYPE_FP32, 4},
+                 {EO_STRATEGY_DDP, EO_DTYPE_BF16, 1},
+                 {EO_STRATEGY_DDP, EO_DTYPE_FP32, 4}};
+    static struct sweep sweep;
+    const double slower_max = 1.01;
+    for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+        struct subject s = {.settings = {.ranks = 2,
+                                         .strategy = cases[k].strategy,
+                                         .batch = cases[k].batch,
+                                         .seq = 512,
+                                         .micro_batches = 1,
+                                         .dtype = cases[k].dtype,
+                                         .gather_slots = 2,
+                                         .gradient_slots = 2,
+                                         .head_chunks = 1,
+                                         .device = "cpu",
+                                         .threads = 1},
+                            .rates = {.products_flops_per_s = 98e9,
+                                      .memory_bytes_per_s = 22.2e9,
+                                      .disk_bytes_per_s = 0.63e9,
+                                      .link_bytes_per_s = 22.2e9}};
+        double worst = 1;
+        cr_assert_geq(eo_transformer_preset("gpt2", &s.config), 0);
+        ask_all(&s, &sweep);
+        for (int b = 0; b < SWEEP; b++) {
+            const struct tool_budget_option *chosen = &sweep.choices[b].chosen, *best = best_named(&sweep, sweep.budgets[b]);
+            char text[160], best_text[160];
+            tool_budget_text(chosen, text, sizeof(text));
+            tool_budget_text(best, best_text, sizeof(best_text));
+            cr_expect_leq(chosen->step_s, slower_max * best->step_s, "case %zu, %.1f MiB: %g s by %s; %g s by %s", k,
+                          (double)sweep.budgets[b] / (1 << 20), chosen->step_s, text, best->step_s, best_text);
+            worst = fmax(worst, chosen->step_s / best->step_s);
+        }
+        cr_log_info("case %zu: worst ratio %.4f", k, worst);
+    }
+}
+
+/* Here the search looks at more than 8,192 plans, which were once all that it had room for. */
+Test(budget_search, leave_to_change_bits_is_not_slower, .timeout = 600)
+{
+    struct subject s = {
+        .settings = {.ranks = 4,
+                     .strategy = EO_STRATEGY_ZERO3,
+                     .batch = 8,
+                     .seq = 256,
+                     .micro_batches = 1,
+                     .dtype = EO_DTYPE_BF16,
+                     .gather_slots = 2,
+                     .gradient_slots = 2,
+                     .head_chunks = 1,
+                     .device = "cpu",
+                     .threads = 1},
+        .rates = {
+            .products_flops_per_s = 5e11, .memory_bytes_per_s = 2e10, .disk_bytes_per_s = 1.5e9, .link_bytes_per_s = 1e10}};
+    struct tool_budget_request request = {.bytes = 29 << 20, .rates = s.rates};
+    struct tool_budget_choice without, with;
+    struct tool_problem problem;
+    cr_assert_geq(eo_transformer_preset("tiny", &s.config), 0);
+    s.config.layer_count = 9;
+    cr_assert_geq(tool_budget_find(&s.settings, &s.config, &request, &without, &problem), 0, "%s", problem.text);
+    request.may_change_bits = true;
+    cr_assert_geq(tool_budget_find(&s.settings, &s.config, &request, &with, &problem), 0, "%s", problem.text);
+    cr_expect_gt(with.plan_count, 8192);
+    cr_expect_leq(with.chosen.step_s, without.chosen.step_s);
 }

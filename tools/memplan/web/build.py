@@ -28,7 +28,7 @@ PATTERNS = [
     "tools/memplan/reply.c", "tools/memplan/*/*.c", "tools/interchange/model_*.c",
     "tools/interchange/config/*.c",
     "tools/shared/json_output.c", "tools/shared/option_values.c", "tools/shared/page.c", "tools/shared/problem.c",
-    "tools/shared/word_distance.c", "tools/planning/budget.c", "tools/planning/budget_search.c", "tools/planning/budget_seeds.c",
+    "tools/shared/word_distance.c", "tools/planning/budget*.c",
     "tools/planning/options.c", "tools/planning/predict.c", "tools/planning/rates.c",
     "tools/planning/reduction_text.c", "tools/planning/settings.c",
 ]
