@@ -330,6 +330,10 @@ result $? "no layout's best is faster than the best layout ($words)"
 run 0 'by a rule' --model llama-3.2-1b --set num_hidden_layers=4 --device-memory 40GiB --fit best &&
     run 0 'by the clock' --model llama-3.2-1b --set num_hidden_layers=4 --device A100-40GB --fit best
 result $? 'the best is the fastest by the clock, where rates are known'
+run 0 'time: ' --model llama-3-8b --ranks 64 --seq 2048 --device H100 --time --gather float8 &&
+    narrow=$(sed -n 's/^time: \([0-9.]*\) s.*/\1/p' out) && run 0 'time: ' --model llama-3-8b --ranks 64 --seq 2048 --device H100 --time &&
+    awk -v narrow="$narrow" '/^time: / { exit !(narrow < $2) }' out
+result $? "evenodd's own gathers in float8 take less time: ${narrow:-}"
 run 0 'x 4 micro-batches' --model llama-3-8b --ranks 8 --device H100 --global-batch 32 --batch 1 --fit best
 result $? 'a global batch is kept'
 run 0 'granularity half' --model llama-3-8b --device H100 --fit best --strategy zero2 --recompute all --granularity half \

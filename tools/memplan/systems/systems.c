@@ -163,7 +163,7 @@ static eo_status check_run(enum tool_system system, const struct tool_system_set
         return tool_problem_set(problem, EO_ERR_INVALID, "--dtype fp16: --system megatron-fsdp is planned in bf16 and fp8");
     if (r->precision == TOOL_PRECISION_FP8 && system == TOOL_SYSTEM_DEEPSPEED)
         return tool_problem_set(problem, EO_ERR_INVALID, "--dtype fp8: --system deepspeed is planned in bf16 and fp16");
-    if (r->float8_weights && r->precision != TOOL_PRECISION_FP8)
+    if (r->float8_weights && r->precision != TOOL_PRECISION_FP8 && system != TOOL_SYSTEM_EVENODD)
         return tool_problem_set(problem, EO_ERR_INVALID, "--gather float8: with --system %s give --dtype fp8", name);
     return EO_OK;
 }
