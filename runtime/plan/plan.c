@@ -429,6 +429,8 @@ static void describe_operation(const eo_plan *plan, eo_list list, const struct e
         out->bytes = layer->layout.padded_count * sizeof(float);
     else if (o->kind == EO_OP_ALL_REDUCE)
         out->bytes = layer->layout.shard_count * sizeof(float);
+    else if (o->kind == EO_OP_ACCUMULATE)
+        out->bytes = (o->whole ? layer->layout.padded_count : layer->layout.shard_count) * sizeof(float);
     else if (o->kind == EO_OP_FETCH || o->kind == EO_OP_EVICT)
         out->bytes = eo_plan_copy_bytes(plan, o);
     else if (o->kind == EO_OP_NORM_GATHER)

@@ -100,7 +100,7 @@ static double update_seconds(const struct prediction *p, double elements)
 {
     return p->is_tried && p->rates->tried.update_s > 0
                ? p->rates->tried.update_s * elements
-               : tool_update_bytes(p->settings->optimizer) * elements / p->rates->memory_bytes_per_s;
+               : tool_update_bytes(p->settings) * elements / p->rates->memory_bytes_per_s;
 }
 
 static double operation_seconds(const struct prediction *p, const eo_plan *plan, const eo_plan_operation *o)
@@ -120,7 +120,8 @@ static double operation_seconds(const struct prediction *p, const eo_plan *plan,
     case EO_OP_MATRIX_SCATTER:
     case EO_OP_ALL_REDUCE:
     case EO_OP_NORM_GATHER: return (double)o->bytes / r->link_bytes_per_s + r->link_latency_s;
-    case EO_OP_ACCUMULATE: return 12 * elements / r->memory_bytes_per_s;
+    case EO_OP_ACCUMULATE:
+        return 3 * (double)o->bytes / r->memory_bytes_per_s; /* two are read, one is written */
     case EO_OP_NORM_PARTIAL: return 4 * elements / r->memory_bytes_per_s;
     case EO_OP_NARROW: return 5 * elements / r->memory_bytes_per_s; /* read twice in bf16, written in float8 */
     case EO_OP_WIDEN: return (double)(1 + eo_dtype_bytes(p->settings->dtype)) * elements * p->group / r->memory_bytes_per_s;
@@ -184,12 +185,15 @@ eo_status tool_predict_step(const eo_plan *plan, const eo_transformer *transform
 void tool_tried_shape(const struct tool_plan_settings *s, const eo_transformer_config *c, char shape[TOOL_TRIED_SHAPE_MAX])
 {
     char lora[TOOL_LORA_TEXT_MAX];
-    const int used = snprintf(
-        shape, TOOL_TRIED_SHAPE_MAX, "family %d, width %u, heads %u/%u of %u, mlp %u, vocabulary %u, flags %d%d%d%d%d%d%d%d, "
-        "seq %u, %s/%s, %u thread%s, %s, %s", (int)c->family, c->width, c->head_count, c->kv_head_count, c->head_size,
-        c->mlp_width, c->vocabulary, c->tied_head, c->qkv_bias, c->qk_norm, s->packed, s->float8_products, s->float8_frozen,
-        s->fp32_norms, s->dropout > 0, s->seq, eo_dtype_name(s->dtype), eo_dtype_name(s->reduce_dtype), s->threads,
-        s->threads == 1 ? "" : "s", s->device, eo_optimizer_name(s->optimizer));
+    int used = snprintf(shape, TOOL_TRIED_SHAPE_MAX,
+                        "family %d, width %u, heads %u/%u of %u, mlp %u, vocabulary %u, flags %d%d%d%d%d%d%d%d, "
+                        "seq %u, %s/%s, %u thread%s, %s, %s",
+                        (int)c->family, c->width, c->head_count, c->kv_head_count, c->head_size, c->mlp_width, c->vocabulary,
+                        c->tied_head, c->qkv_bias, c->qk_norm, s->packed, s->float8_products, s->float8_frozen, s->fp32_norms,
+                        s->dropout > 0, s->seq, eo_dtype_name(s->dtype), eo_dtype_name(s->reduce_dtype), s->threads,
+                        s->threads == 1 ? "" : "s", s->device, eo_optimizer_name(s->optimizer));
     if (s->lora.rank && used > 0 && used < TOOL_TRIED_SHAPE_MAX)
-        snprintf(shape + used, TOOL_TRIED_SHAPE_MAX - (size_t)used, ", lora %s", tool_lora_text(&s->lora, lora));
+        used += snprintf(shape + used, TOOL_TRIED_SHAPE_MAX - (size_t)used, ", lora %s", tool_lora_text(&s->lora, lora));
+    if (s->ema_decay > 0 && used > 0 && used < TOOL_TRIED_SHAPE_MAX)
+        snprintf(shape + used, TOOL_TRIED_SHAPE_MAX - (size_t)used, ", ema");
 }

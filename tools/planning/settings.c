@@ -143,10 +143,12 @@ bool tool_optimizer_parse(const char *text, eo_optimizer *out)
     return false;
 }
 
-double tool_update_bytes(eo_optimizer optimizer)
+double tool_update_bytes(const struct tool_plan_settings *settings)
 {
     static const double state_bytes[EO_OPTIMIZER_COUNT] = {8, 4, 4, 2 + 2 * 4. / 256, 8};
-    return 4 + 2 * (4 + state_bytes[optimizer]);
+    const double ema_bytes =
+        settings->ema_decay > 0 ? 4 + 2 * 4 : 0; /* a pass of its own: weights are read, the average moves */
+    return 4 + 2 * (4 + state_bytes[settings->optimizer]) + ema_bytes;
 }
 
 void tool_strategy_text(eo_strategy strategy, uint32_t group, char *text, size_t bytes)

@@ -86,8 +86,9 @@ bool tool_strategy_parse(const char *text, struct tool_plan_settings *settings);
 /* adamw, adamw8bit, sgd or lion. False: none of them. */
 bool tool_optimizer_parse(const char *text, eo_optimizer *out);
 
-/* What its update reads and writes of memory for each weight: weight, gradient and states; in bf16 the two halves are a weight. */
-double tool_update_bytes(eo_optimizer optimizer);
+/* What an update reads and writes of memory for each weight: weight, gradient and states, and the average; in bf16 the two
+ * halves are a weight. */
+double tool_update_bytes(const struct tool_plan_settings *settings);
 /* And of Muon: the direction; the iteration, 24 in each of its steps. */
 enum { TOOL_DIRECTION_BYTES = 16, TOOL_ORTHOGONALIZE_BYTES = 20 + 5 * 24 };
 

@@ -145,6 +145,27 @@ Test(plan_time, muon_takes_its_products)
     tool_memplan_fini(&plan);
 }
 
+/* Goal: sums of whole gradients take the time of the whole. Method: zero1 adds up what ddp does; it updates and takes the norm
+ * of a part, 28 bytes an element and 4, and with an average 40. */
+Test(plan_time, sums_of_zero1_are_those_of_ddp)
+{
+    for (int ema = 0; ema < 2; ema++) {
+        struct tool_device_rates rates = *tool_device_rates_find("H100");
+        rates.memory_bytes = 1e9;
+        double seconds[2], elements = 0;
+        for (int k = 0; k < 2; k++) {
+            struct tool_memplan_settings s = timed(16, k ? EO_STRATEGY_ZERO1 : EO_STRATEGY_DDP, 2);
+            s.plan.ema_decay = ema ? 0.9 : 0;
+            struct tool_memplan plan = planned_llama(&s);
+            seconds[k] = time_of(&plan, &rates, &tool_walk_rules).compute_seconds;
+            elements = (double)plan.summary.element_count;
+            tool_memplan_fini(&plan);
+        }
+        const double less = elements * 15 / 16 * (28 + 4 + 12 * ema) / 1e9;
+        cr_assert_float_eq(seconds[0] - seconds[1], less, 0.01 * less, "%g, not %g", seconds[0] - seconds[1], less);
+    }
+}
+
 static eo_status parse(const char *text)
 {
     json_t *root = json_loads(text, 0, NULL);

@@ -83,17 +83,62 @@ Test(predict, an_update_takes_its_time_an_element)
     eo_transformer_destroy(&transformer);
 }
 
+/* Goal: what reads and writes elements takes their time: sums of a whole buffer where gradients stay whole, norms and updates
+ * of a rank's shard, with an average or without. Method: a rank's memory alone has a rate; each operation of the plan by hand.
+ */
+Test(predict, sums_norms_and_updates_take_the_bytes_of_their_elements)
+{
+    for (int k = 0; k < 6; k++) {
+        struct tool_plan_settings settings = settings_of_tests();
+        settings.ranks = 2;
+        settings.strategy = k < 4 ? EO_STRATEGY_ZERO1 : EO_STRATEGY_ZERO3;
+        settings.micro_batches = k % 2 ? 2 : 1;
+        settings.reduce_dtype = k < 2 ? EO_DTYPE_FP32 : EO_DTYPE_BF16;
+        settings.ema_decay = k == 5 ? 0.9 : 0;
+        struct tool_rates rates = rates_for(&settings);
+        char shape[TOOL_TRIED_SHAPE_MAX];
+        memcpy(shape, rates.tried.shape, sizeof(shape));
+        rates.tried = (struct tool_tried){.update_s = 0};
+        memcpy(rates.tried.shape, shape, sizeof(shape));
+        rates.memory_bytes_per_s = 1e6;
+        eo_transformer *transformer;
+        struct tool_plan_params params = tool_plan_params_of(&settings, &config, &(eo_log){0});
+        eo_plan *plan;
+        double bytes = 0;
+        cr_assert_geq(eo_transformer_create(&transformer, &params.transformer), 0);
+        cr_assert_geq(eo_plan_create(&plan, eo_transformer_model(transformer), &params.plan), 0);
+        for (uint32_t i = 0; i < eo_plan_operation_count(plan, EO_LIST_STEADY); i++) {
+            eo_plan_operation o;
+            eo_shard_range shard = {0};
+            cr_assert_geq(eo_plan_get_operation(plan, EO_LIST_STEADY, i, &o), 0);
+            if (o.layer != UINT32_MAX)
+                cr_assert_geq(eo_plan_shard_range(plan, o.layer, 0, &shard), 0);
+            /* Of reductions in bf16 what has one contribution is a shard when it is added up. */
+            const bool is_whole = settings.strategy == EO_STRATEGY_ZERO1 && (settings.micro_batches > 1 || o.layer == 0);
+            bytes += (double)shard.count * (o.kind == EO_OP_ACCUMULATE     ? 12 * (is_whole ? shard.ranks : 1)
+                                            : o.kind == EO_OP_NORM_PARTIAL ? 4
+                                            : o.kind == EO_OP_UPDATE       ? 28 + (settings.ema_decay > 0 ? 12 : 0)
+                                                                           : 0);
+        }
+        cr_assert_float_eq(predicted(&settings, &rates) * 1e-3 * TOKENS, bytes / 1e6, 1e-4 * bytes / 1e6, "case %d: %g, not %g",
+                           k, predicted(&settings, &rates) * 1e-3 * TOKENS, bytes / 1e6);
+        eo_plan_destroy(&plan);
+        eo_transformer_destroy(&transformer);
+    }
+}
+
 Test(predict, another_shape_goes_by_rates)
 {
     struct tool_plan_settings settings = settings_of_tests();
     const struct tool_rates rates = rates_for(&settings);
-    struct tool_plan_settings others[] = {settings, settings, settings, settings, settings, settings};
+    struct tool_plan_settings others[] = {settings, settings, settings, settings, settings, settings, settings};
     others[0].threads = 2;
     others[1].seq = 16;
     others[2].reduce_dtype = EO_DTYPE_BF16;
     others[3].dropout = 0.1;
     others[4].lora.rank = 2;
     others[5].optimizer = EO_OPTIMIZER_LION;
+    others[6].ema_decay = 0.9;
     snprintf(others[4].lora.targets, sizeof(others[4].lora.targets), "all-linear");
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         cr_assert_lt(predicted(&others[i], &rates), 1, "case %zu", i);

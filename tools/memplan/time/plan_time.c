@@ -9,8 +9,7 @@
 const struct tool_walk_rules tool_walk_rules = {
     .network_share = 0.41, .slowdown = 0.275, .collective_seconds = 8.5e-4, .step_seconds = 0.072};
 
-/* Bytes of an element: AdamW reads weight, moments and gradient and writes all but the last. */
-enum { ACCUMULATE_BYTES = 12, NORM_BYTES = 4, NARROW_BYTES = 5 };
+enum { NORM_BYTES = 4, NARROW_BYTES = 5 }; /* of an element */
 
 struct clock {
     const struct tool_memplan *memplan;
@@ -78,7 +77,8 @@ static double operation_seconds(const struct clock *c, const eo_plan_operation *
         return collective_seconds(c, o->bytes, shard.ranks, c->stride * (c->group / shard.ranks));
     case EO_OP_ALL_REDUCE: /* of a shard among replicas, or of a layer that every rank has whole */
         return 2 * collective_seconds(c, o->bytes, c->replicas, c->stride * c->group);
-    case EO_OP_ACCUMULATE: return ACCUMULATE_BYTES * elements / memory;
+    case EO_OP_ACCUMULATE:
+        return 3 * (double)o->bytes / memory; /* two are read, one is written */
     case EO_OP_NORM_PARTIAL: return NORM_BYTES * elements / memory;
     case EO_OP_NARROW: return NARROW_BYTES * elements / memory;
     case EO_OP_WIDEN: return (1 + eo_dtype_bytes(c->memplan->summary.params.dtype)) * elements * shard.ranks / memory;
@@ -86,7 +86,8 @@ static double operation_seconds(const struct clock *c, const eo_plan_operation *
     case EO_OP_ORTHOGONALIZE: /* as long as a rank's equal part: owners have equal work in a step, not in a layer */
         return o->flops / shard.ranks / (c->rates->fp32_flops * c->rates->product_share) +
                TOOL_ORTHOGONALIZE_BYTES * elements / memory;
-    case EO_OP_UPDATE: return tool_update_bytes(c->memplan->settings.plan.optimizer) * elements / memory;
+    case EO_OP_UPDATE:
+        return tool_update_bytes(&c->memplan->settings.plan) * elements / memory;
     case EO_OP_FETCH:
     case EO_OP_EVICT: return (double)o->bytes / c->rates->host_bytes;
     default: return 0;
