@@ -6,7 +6,8 @@ static eo_status add_layer_of_case(eo_model *model, const struct random_case *c,
     const struct case_layer *layer = &c->layers[l];
     char name[EO_NAME_MAX];
     snprintf(name, sizeof(name), "layer%u", l);
-    eo_status status = eo_model_add_layer(model, eo_layer_params(.name = name, .frozen = layer->frozen), NULL);
+    eo_status status =
+        eo_model_add_layer(model, eo_layer_params(.name = name, .frozen = layer->frozen, .parts = layer->parts), NULL);
     for (uint32_t k = 0; k < layer->parameter_count && status >= 0; k++) {
         snprintf(name, sizeof(name), "layer%u.%u", l, k);
         const bool matrix = layer->matrix >> k & 1, tall = layer->tall >> k & 1;

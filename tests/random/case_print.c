@@ -68,7 +68,10 @@ void random_case_print(const struct random_case *c, FILE *out)
                     !(c->layers[l].matrix >> k & 1) ? "" : c->layers[l].tall >> k & 1 ? " (tall matrix)" : " (matrix)",
                     c->layers[l].float8 >> k & 1 ? " (float8)" : c->layers[l].fp32 >> k & 1 ? " (fp32)" : "",
                     c->layers[l].frozen_parts >> k & 1 ? " (frozen)" : "");
-        fprintf(out, "%s\n", c->layers[l].frozen ? ", frozen" : "");
+        fprintf(out, "%s", c->layers[l].frozen ? ", frozen" : "");
+        if (c->layers[l].parts)
+            fprintf(out, ", %u parts", c->layers[l].parts);
+        fputs("\n", out);
     }
     for (uint32_t p = 0; p < c->position_count; p++)
         fprintf(out, "#   position %u: layer %u, gradients %x%s%s\n", p, c->positions[p].layer, c->positions[p].gradients,

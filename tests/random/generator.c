@@ -199,6 +199,10 @@ void random_case_settle(struct random_case *c)
         c->layers[l].float8 &= (1u << c->layers[l].parameter_count) - 1;
         layer->fp32 &= all & ~layer->float8;
         any = any || c->layers[l].float8;
+        if (layer->parts < 2 || group % layer->parts != 0)
+            layer->parts = 0;
+        else
+            c->settings.gather_run = c->settings.gradient_run = 0; /* no collective joins layers of different ranks */
     }
     c->settings.float8_gather = c->settings.float8_gather && any && group > 1 && c->settings.dtype == EO_DTYPE_BF16;
     for (uint32_t l = 0; l < c->layer_count && c->settings.float8_gather; l++)
@@ -416,6 +420,20 @@ void random_case_make(struct random_case *out, uint64_t seed)
     make_optimizer_of_case(out);
     make_rare_of_case(out);
     make_late_of_case(out);
+}
+
+void random_case_make_with_parts(struct random_case *out, uint64_t seed)
+{
+    random_case_make(out, seed);
+    struct dice dice = {seed ^ 0x9a275, 0};
+    out->settings.rank_count = 2 + throw_below(&dice, CASE_RANKS_MAX - 1);
+    out->settings.shard_group = out->settings.strategy == EO_STRATEGY_HSDP ? out->settings.rank_count : 0;
+    const bool all = one_in(&dice, 4);
+    for (uint32_t l = 0; l < out->layer_count; l++)
+        out->layers[l].parts = one_in(&dice, 4) ? out->settings.rank_count : 1 + throw_below(&dice, 3);
+    for (uint32_t l = 0; l < out->layer_count && all; l++)
+        out->layers[l].parts = out->settings.rank_count;
+    random_case_settle(out);
 }
 
 void random_case_make_deep(struct random_case *out, uint32_t layers, eo_strategy strategy)

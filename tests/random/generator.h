@@ -35,6 +35,7 @@ struct case_layer {
     uint32_t groups[CASE_PARAMETERS_MAX]; /* of parameters, for norms by group */
     uint32_t matrix; /* bit k: the k-th parameter is one of CASE_MATRIX_LARGE columns and no more rows, or in `tall` the other way */
     uint32_t tall;
+    uint32_t parts; /* of the group, which hold different layers of this shape; 0 and 1: the group has one. Planned only */
 };
 
 struct random_case;
@@ -80,6 +81,8 @@ struct random_case {
 uint64_t random_hash(uint64_t a, uint64_t b, uint64_t c);
 
 void random_case_make(struct random_case *out, uint64_t seed);
+/* With layers that are shared by a part of the group. */
+void random_case_make_with_parts(struct random_case *out, uint64_t seed);
 /* As many small layers in a row, two ranks (hsdp: four), one use each: for what only depth shows. */
 void random_case_make_deep(struct random_case *out, uint32_t layers, eo_strategy strategy);
 

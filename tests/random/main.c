@@ -39,12 +39,14 @@ static bool processes_hold(const struct random_case *c, struct case_outcome *out
 }
 
 static const struct case_trial plan_trial = {"plan", random_case_make, plan_holds, 60};
+static const struct case_trial parts_trial = {"plan with parts", random_case_make_with_parts, plan_holds, 60};
 static const struct case_trial thread_trial = {"run", random_case_make, run_holds, 60};
 static const struct case_trial process_trial = {"run of processes", random_case_make, processes_hold, 60};
 
 static void plan_seeds(uint64_t first, uint64_t count)
 {
     try_seeds(&plan_trial, "models and settings are planned and proven", first, count);
+    try_seeds(&parts_trial, "and so are layers that a part of the group shares", first, count / 4);
 }
 
 static void run_seeds(uint64_t first, uint64_t count)

@@ -203,7 +203,7 @@ static bool shrink_parts(struct shrinking *s)
 static bool shrink_settings(struct shrinking *s)
 {
     bool went = false;
-    enum { WAYS = 30 };
+    enum { WAYS = 31 };
     for (uint32_t ranks = 1; ranks < s->c->settings.rank_count; ranks++) {
         struct random_case smaller = *s->c;
         set_ranks(&smaller, ranks);
@@ -309,6 +309,10 @@ static bool shrink_settings(struct shrinking *s)
             break;
         case 28:
             smaller.resume_ranks = 0;
+            break;
+        case 29:
+            for (uint32_t l = 0; l < smaller.layer_count; l++)
+                smaller.layers[l].parts = 0;
             break;
         default:
             smaller.implicit_prefetch = false;

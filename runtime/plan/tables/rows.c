@@ -122,13 +122,13 @@ uint64_t eo_plan_staging_bytes(const struct eo_plan *plan)
     return eo_min_u64(EO_STAGING_BYTES_MAX, bytes);
 }
 
-/* Peers read a rank's norm until they have ended the gather. A reduction of the next step comes after that, on all ranks;
- * where no layer has one there is a fence. */
+/* Peers read a rank's norm until they have ended the gather. A reduction of the next step over the whole group comes after
+ * that, on all ranks; where no layer has one there is a fence. */
 static eo_status make_fence_rows(struct eo_plan *plan)
 {
     bool trains = false;
     for (uint32_t l = 0; l < plan->layer_count; l++)
-        trains = trains || !plan->layers[l].frozen;
+        trains = trains || (!plan->layers[l].frozen && eo_plan_layer_ranks(plan, &plan->layers[l]) == plan->params.shard_group);
     plan->fence_row = plan->fenced_row = EO_NONE;
     if (trains || plan->params.rank_count == 1)
         return EO_OK;
