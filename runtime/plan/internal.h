@@ -21,6 +21,10 @@
 
 enum { EO_STATES_MAX = 8 };
 
+/* With these no sum of bytes in a plan can wrap, not even one with a sign: of a layer with its padding, and of all rows. */
+#define EO_LAYER_ELEMENTS_MAX ((uint64_t)1 << 47)
+#define EO_ROWS_BYTES_MAX     ((uint64_t)1 << 61)
+
 struct plan_parameter {
     char name[EO_NAME_MAX];
     uint32_t layer;
@@ -153,7 +157,7 @@ struct eo_plan {
     uint32_t state_count; /* arrays of state: the optimizer's, and behind them the average of the weights */
     uint32_t ema_state;   /* which of them that is; EO_NONE: there is none */
     uint32_t layer_count, parameter_count, position_count, buffer_count, zero_count, row_count, row_capacity;
-    uint64_t element_count;
+    uint64_t element_count, rows_bytes; /* of all rows, each with room to be aligned */
 
     bool resident;        /* full weights stay; gathered after each update */
     bool whole_gradients; /* see plan_layer.whole */

@@ -11,9 +11,9 @@
 #include "base/sized.h"
 #include "buffers/layout.h"
 
-/* Bounds of a model: with them no sum of bytes in a plan can wrap (2^47 elements x 2^12 layers is under 2^60). */
+/* Bounds of a model. A plan has its own, of layers and of all rows. */
 enum { LAYERS_MAX = 1 << 12, PARAMETERS_MAX = 1 << 18, POSITIONS_MAX = 1 << 13, BUFFERS_MAX = 1 << 18 };
-#define LAYER_ELEMENTS_MAX ((uint64_t)1 << 44)
+#define PARAMETER_ELEMENTS_MAX ((uint64_t)1 << 44)
 #define BUFFER_BYTES_MAX ((uint64_t)1 << 46)
 
 static eo_status grow(void **array, uint32_t *capacity, uint32_t count, size_t item_bytes)
@@ -165,11 +165,11 @@ eo_status eo_model_add_parameter(eo_model *model, const eo_parameter_params *par
     uint64_t count = 1;
     for (uint32_t i = 0; i < params->dim_count; i++) {
         EO_REQUIRE(log, params->dims[i] >= 1, "dimension %u of parameter '%s' is 0", i, parameter.name);
-        EO_REQUIRE(log, eo_checked_mul(count, params->dims[i], &count) && count <= LAYER_ELEMENTS_MAX,
+        EO_REQUIRE(log, eo_checked_mul(count, params->dims[i], &count) && count <= PARAMETER_ELEMENTS_MAX,
                    "parameter '%s' has more than 2^44 elements", parameter.name);
         parameter.dims[i] = params->dims[i];
     }
-    EO_REQUIRE(log, params->padding <= LAYER_ELEMENTS_MAX, "parameter '%s' has a padding of more than 2^44 elements",
+    EO_REQUIRE(log, params->padding <= PARAMETER_ELEMENTS_MAX, "parameter '%s' has a padding of more than 2^44 elements",
                parameter.name);
     EO_REQUIRE(log, !params->matrix || params->dim_count == 2, "parameter '%s' is a matrix, but has %u dimensions; a matrix has "
                "2", params->name, params->dim_count);

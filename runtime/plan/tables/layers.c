@@ -158,6 +158,9 @@ static eo_status place_parameters(struct eo_plan *plan, uint64_t *counts, bool *
         if (status == EO_ERR_INVALID)
             eo_log_write(&plan->log, EO_LOG_ERROR, "layer '%s' is too large", layer->name);
         EO_TRY(status);
+        EO_REQUIRE(&plan->log, layer->layout.padded_count <= EO_LAYER_ELEMENTS_MAX,
+                   "layer '%s' has %llu elements with its padding; at most 2^47 are possible", layer->name,
+                   (unsigned long long)layer->layout.padded_count);
         EO_REQUIRE(
             &plan->log, !plan->params.float8_gather || layer->part_of == EO_NONE,
             "layer '%s' has frozen parameters beside trainable ones, which float8_gather cannot gather yet; leave it out",

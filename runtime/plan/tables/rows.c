@@ -22,6 +22,11 @@ eo_status eo_plan_add_row(struct eo_plan *plan, uint32_t *out, eo_category categ
         plan->rows = moved;
         plan->row_capacity = larger;
     }
+    const uint64_t room = eo_align_up(bytes, eo_max_u64(plan->params.align_bytes, EO_DISK_ALIGN));
+    EO_REQUIRE(&plan->log, room <= EO_ROWS_BYTES_MAX - plan->rows_bytes,
+               "the plan of model '%s' has more than 2^61 bytes a rank; more ranks, or smaller layers and buffers, have less",
+               plan->model_name);
+    plan->rows_bytes += room;
     struct plan_row *row = &plan->rows[plan->row_count];
     *row = (struct plan_row){
         .category = category,
