@@ -70,6 +70,34 @@ static void print_operations(const struct eo_plan *plan, const struct writer *w)
     }
 }
 
+/* What the lines above do not say, where it was given. */
+static void print_more_settings(const eo_plan_params *p, const struct writer *w)
+{
+    const struct {
+        bool is_set;
+        const char *name;
+    } flags[] = {{p->offload_gradients, "offload_gradients"},
+                 {p->late_updates, "late_updates"},
+                 {p->ema, "ema"},
+                 {p->no_prefetch, "no_prefetch"},
+                 {p->separate_reduce_stream, "separate_reduce_stream"},
+                 {p->separate_reservations, "separate_reservations"},
+                 {p->norms_beside, "norms_beside"},
+                 {p->norm_parts, "norm_parts"},
+                 {p->draft, "draft"}};
+    put(w, "  optimizer_states %u", p->optimizer_states);
+    if (p->gather_run > 1 || p->gradient_run > 1)
+        put(w, ", runs %u,%u", p->gather_run, p->gradient_run);
+    if (p->offload_layers)
+        put(w, ", offload_layers %u, offload_slots %u", p->offload_layers, p->offload_slots);
+    if (p->offload_activations)
+        put(w, ", offload_activations %u", p->offload_activations);
+    for (size_t f = 0; f < sizeof(flags) / sizeof(flags[0]); f++)
+        if (flags[f].is_set)
+            put(w, ", %s", flags[f].name);
+    put(w, "\n");
+}
+
 void eo_plan_print(const eo_plan *plan, eo_write_fn write, void *user)
 {
     const struct writer w = {write, user};
@@ -85,6 +113,7 @@ void eo_plan_print(const eo_plan *plan, eo_write_fn write, void *user)
         s.params.rank_count, s.params.micro_batches, s.params.gather_slots, s.params.gradient_slots,
         eo_dtype_name(s.params.dtype), eo_dtype_name(s.params.reduce_dtype), s.params.float8_gather ? "gather float8, " : s.params.float8_frozen ? "frozen mxfp8, " : "",
         eo_optimizer_name(s.params.optimizer), s.params.align_bytes, (unsigned long long)s.fingerprint);
+    print_more_settings(&s.params, &w);
     put(&w, "\n  %-24s %16s %12s\n", "bytes of one rank", "live at peak", "MiB");
     for (int c = 0; c < EO_CATEGORY_COUNT; c++)
         if (s.category_bytes_at_peak[c])
@@ -107,12 +136,31 @@ static void write_list(const struct eo_plan *plan, struct eo_json *json, eo_list
         eo_plan_operation o;
         if (eo_plan_get_operation(plan, list, i, &o) < 0)
             continue;
-        eo_json_write(json, "\n{'kind': %s, 'name': %s, 'stream': %d, 'micro_batch': %u, 'bytes': %" PRIu64 ", 'waits': [",
-                      eo_operation_kind_name(o.kind), o.name, (int)o.stream, o.micro_batch, o.bytes);
+        eo_json_write(json, "\n{'kind': %s, 'name': %s, 'stream': %d,", eo_operation_kind_name(o.kind), o.name, (int)o.stream);
+        if (o.position != EO_NONE)
+            eo_json_write(json, "'position': %u,", o.position);
+        if (o.layer != EO_NONE)
+            eo_json_write(json, "'layer': %u,", o.layer);
+        if (o.flops > 0)
+            eo_json_write(json, "'flops': %g,", o.flops);
+        eo_json_write(json, "'micro_batch': %u, 'bytes': %" PRIu64 ", 'dtype': %s, 'waits': [", o.micro_batch, o.bytes,
+                      eo_dtype_name(o.dtype));
         for (uint32_t k = 0; k < o.wait_count; k++)
             eo_json_write(json, "{'operation': %u, 'previous_step': %i}", o.waits[k], o.wait_previous_step[k]);
         eo_json_write(json, "]}");
     }
+}
+
+static void write_more_settings(const eo_plan_params *p, struct eo_json *json)
+{
+    eo_json_write(
+        json,
+        "'runs': [%u, %u], 'optimizer_states': %u, 'offload_layers': %u, 'offload_slots': %u, 'offload_gradients': %i,"
+        "'offload_activations': %u, 'late_updates': %i, 'ema': %i, 'no_prefetch': %i, 'separate_reduce_stream': %i,"
+        "'separate_reservations': %i, 'norms_beside': %i, 'norm_parts': %i, 'draft': %i,",
+        p->gather_run, p->gradient_run, p->optimizer_states, p->offload_layers, p->offload_slots, p->offload_gradients,
+        p->offload_activations, p->late_updates, p->ema, p->no_prefetch, p->separate_reduce_stream, p->separate_reservations,
+        p->norms_beside, p->norm_parts, p->draft);
 }
 
 void eo_plan_write_json(const eo_plan *plan, eo_write_fn write, void *user)
@@ -122,15 +170,21 @@ void eo_plan_write_json(const eo_plan *plan, eo_write_fn write, void *user)
     if (!plan || !write)
         return;
     eo_plan_get_summary(plan, &s);
-    eo_json_write(
-        &json,
-        "{'schema': 1, 'model': %s, 'parameters': %" PRIu64 ", 'strategy': %s, 'shard_group': %u, 'ranks': %u,"
-        "'micro_batches': %u, 'slots': [%u, %u], 'dtype': %s, 'reduce_dtype': %s, 'float8_gather': %i, 'float8_frozen': %i, 'optimizer': %s, 'align_bytes': %u,"
-        "'arena_bytes': %" PRIu64 ", 'lower_bound_bytes': %" PRIu64 ", 'fingerprint': %016" PRIx64 ", 'categories': {",
-        plan->model_name, s.element_count, eo_strategy_name(s.params.strategy), s.params.shard_group, s.params.rank_count,
-        s.params.micro_batches, s.params.gather_slots, s.params.gradient_slots, eo_dtype_name(s.params.dtype),
-        eo_dtype_name(s.params.reduce_dtype), s.params.float8_gather, s.params.float8_frozen, eo_optimizer_name(s.params.optimizer), s.params.align_bytes, s.arena_bytes, s.lower_bound_bytes,
-        s.fingerprint);
+    eo_json_write(&json,
+                  "{'schema': 1, 'model': %s, 'parameters': %" PRIu64 ", 'strategy': %s, 'shard_group': %u, 'ranks': %u,"
+                  "'micro_batches': %u, 'slots': [%u, %u], 'dtype': %s, 'reduce_dtype': %s, 'float8_gather': %i,"
+                  "'float8_frozen': %i, 'optimizer': %s, 'align_bytes': %u,",
+                  plan->model_name, s.element_count, eo_strategy_name(s.params.strategy), s.params.shard_group,
+                  s.params.rank_count, s.params.micro_batches, s.params.gather_slots, s.params.gradient_slots,
+                  eo_dtype_name(s.params.dtype), eo_dtype_name(s.params.reduce_dtype), s.params.float8_gather,
+                  s.params.float8_frozen, eo_optimizer_name(s.params.optimizer), s.params.align_bytes);
+    write_more_settings(&s.params, &json);
+    eo_json_write(&json,
+                  "'arena_bytes': %" PRIu64 ", 'lower_bound_bytes': %" PRIu64 ", 'fingerprint': %016" PRIx64 ", 'spaces': [",
+                  s.arena_bytes, s.lower_bound_bytes, s.fingerprint);
+    for (int k = 0; k < EO_SPACE_COUNT; k++)
+        eo_json_write(&json, "%" PRIu64, s.space_bytes[k]);
+    eo_json_write(&json, "], 'categories': {");
     for (int c = 0; c < EO_CATEGORY_COUNT; c++)
         eo_json_write(&json, "%s: {'bytes': %" PRIu64 ", 'at_peak': %" PRIu64 "}", eo_category_name((eo_category)c),
                       s.category_bytes[c], s.category_bytes_at_peak[c]);
@@ -141,8 +195,9 @@ void eo_plan_write_json(const eo_plan *plan, eo_write_fn write, void *user)
             continue;
         eo_json_write(&json,
                       "\n{'name': %s, 'category': %s, 'space': %d, 'offset': %" PRIu64 ", 'bytes': %" PRIu64
-                      ", 'first': %s, 'last': %s}",
-                      row.name, eo_category_name(row.category), (int)row.space, row.offset, row.bytes, row.first, row.last);
+                      ", 'always_live': %i, 'first': %s, 'last': %s}",
+                      row.name, eo_category_name(row.category), (int)row.space, row.offset, row.bytes, row.always_live,
+                      row.first, row.last);
     }
     eo_json_write(&json, "], 'first_step': [");
     write_list(plan, &json, EO_LIST_FIRST);
