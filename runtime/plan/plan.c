@@ -240,10 +240,15 @@ static uint64_t fingerprint(const struct eo_plan *plan)
         for (uint32_t i = 0; i < plan->schedule.lists[list].count; i++) {
             const struct eo_operation *o = &plan->schedule.lists[list].operations[i];
             hash = mix(hash, (uint64_t)o->kind << 32 | o->position);
+            hash = mix(hash, (uint64_t)o->layer << 32 | (uint64_t)o->stream << 16 | (uint64_t)o->descends << 8 | o->more);
             hash = mix(hash, (uint64_t)o->wait[EO_STREAM_COMPUTE] << 32 | o->wait[EO_STREAM_COMM]);
             hash = mix(hash, o->wait[EO_STREAM_REDUCE]);
             if (p->offload_layers || p->offload_activations)
                 hash = mix(hash, o->wait[EO_STREAM_COPY]);
+            uint64_t previous = 0;
+            for (int s = 0; s < EO_STREAM_COUNT; s++)
+                previous |= (uint64_t)o->wait_previous_run[s] << s;
+            hash = mix(hash, previous);
         }
     }
     return hash;
@@ -399,11 +404,11 @@ static uint64_t exchanged_bytes(const struct eo_plan *plan, const struct eo_oper
     uint64_t bytes = 0;
     for (uint32_t part = 0; part <= o->more; part++) {
         const struct plan_layer *layer = &plan->layers[plan->positions[eo_operation_position(o, part)].layer];
-        bytes += dtype == EO_DTYPE_FLOAT8 ? layer->narrow_bytes * plan->params.shard_group
-                                          : layer->layout.padded_count * eo_dtype_bytes(dtype);
+        const uint32_t ranks = eo_plan_layer_ranks(plan, layer); /* of its frozen part, too */
+        bytes += dtype == EO_DTYPE_FLOAT8 ? layer->narrow_bytes * ranks : layer->layout.padded_count * eo_dtype_bytes(dtype);
         const struct plan_layer *frozen = o->with_frozen ? &plan->layers[layer->frozen_part] : NULL;
         if (frozen)
-            bytes += frozen->float8_gather ? frozen->narrow_bytes * plan->params.shard_group
+            bytes += frozen->float8_gather ? frozen->narrow_bytes * ranks
                                            : frozen->layout.padded_count * eo_dtype_bytes(plan->params.dtype);
     }
     return bytes;

@@ -4,6 +4,7 @@
  */
 #include "tests/unit/plan/planned.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /*
@@ -75,6 +76,112 @@ Test(plan, fingerprints_differ_where_plans_do)
     }
     for (int m = 0; m < MODELS; m++)
         eo_model_destroy((eo_model **)&models[m]);
+}
+
+/* Layers of one size, used in the order of `uses`. */
+static eo_model *equal_layers(const uint32_t uses[3])
+{
+    eo_model *model;
+    cr_assert_eq(eo_model_create(&model, NULL), EO_OK);
+    for (uint32_t l = 0; l < 3; l++) {
+        char name[8];
+        snprintf(name, sizeof(name), "l%u", l);
+        cr_assert_eq(eo_model_add_layer(model, eo_layer_params(.name = name), NULL), EO_OK);
+        cr_assert_eq(
+            eo_model_add_parameter(model, eo_parameter_params(.layer = l, .name = name, .dim_count = 1, .dims = {300}), NULL),
+            EO_OK);
+    }
+    for (uint32_t p = 0; p < 3; p++)
+        cr_assert_eq(eo_model_add_position(model, eo_position_params(.layer = uses[p]), NULL), EO_OK);
+    return model;
+}
+
+/* Goal: ranks whose models use their layers in another order are told apart. Method: layers of one size, so that rows and
+ * operations are alike but for the layers. */
+Test(plan, fingerprints_differ_by_the_order_of_layers)
+{
+    static const uint32_t orders[][3] = {{0, 1, 2}, {1, 0, 2}, {0, 2, 1}, {2, 1, 0}};
+    const eo_plan_params settings[] = {{.rank_count = 2, .micro_batches = 3},
+                                       {.rank_count = 2, .offload_layers = UINT32_MAX, .late_updates = true},
+                                       {.rank_count = 2, .strategy = EO_STRATEGY_DDP}};
+    enum { ORDERS = sizeof(orders) / sizeof(orders[0]) };
+    for (size_t k = 0; k < sizeof(settings) / sizeof(settings[0]); k++) {
+        uint64_t prints[ORDERS];
+        for (uint32_t o = 0; o < ORDERS; o++) {
+            eo_model *model = equal_layers(orders[o]);
+            eo_plan *plan = plan_of(model, &settings[k]);
+            prints[o] = plan->fingerprint;
+            for (uint32_t before = 0; before < o; before++)
+                cr_expect_neq(prints[o], prints[before], "settings %zu, orders %u and %u", k, before, o);
+            eo_plan_destroy(&plan);
+            eo_model_destroy(&model);
+        }
+    }
+}
+
+/* Goal: no sum of bytes wraps. Method: a layer, and layers and buffers together, that are just too large, are refused with a
+ * text; each parameter and buffer is within its own bounds. */
+Test(plan, what_cannot_be_counted_is_refused)
+{
+    enum { PARAMETERS = 8, BUFFERS = 1 << 15 };
+    static const char *const texts[] = {"at most 2^47", "more than 2^61 bytes", ""};
+    for (int k = 0; k < 3; k++) {
+        eo_model *model;
+        eo_plan *plan;
+        char name[EO_NAME_MAX];
+        cr_assert_eq(eo_model_create(&model, eo_model_params(.log = &eo_test_log)), EO_OK);
+        cr_assert_eq(eo_model_add_layer(model, eo_layer_params(.name = "wide"), NULL), EO_OK);
+        for (uint32_t p = 0; p < (k == 0 ? PARAMETERS + 1 : PARAMETERS); p++) {
+            snprintf(name, sizeof(name), "p%u", p);
+            cr_assert_eq(eo_model_add_parameter(
+                             model, eo_parameter_params(.name = name, .dim_count = 2, .dims = {1 << 22, 1 << 22}), NULL),
+                         EO_OK);
+        }
+        for (uint32_t b = 0; k == 1 && b < BUFFERS; b++) {
+            snprintf(name, sizeof(name), "b%u", b);
+            cr_assert_eq(eo_model_add_buffer(model,
+                                             eo_buffer_params(.name = name, .bytes = UINT64_C(1) << 46, .persistent = true,
+                                                              .category = EO_CATEGORY_OTHER),
+                                             NULL),
+                         EO_OK);
+        }
+        cr_assert_eq(eo_model_add_position(model, eo_position_params(.layer = 0), NULL), EO_OK);
+        eo_test_text[0] = '\0';
+        const eo_status status = eo_plan_create(&plan, model,
+                                                eo_plan_params(.rank_count = 2, .dtype = EO_DTYPE_BF16, .offload_layers = 1,
+                                                               .offload_slots = 1, .optimizer_states = 8));
+        cr_expect_eq(status, k < 2 ? EO_ERR_INVALID : EO_OK, "case %d: %s", k, eo_test_text);
+        cr_expect(strstr(eo_test_text, texts[k]), "case %d: '%s'", k, eo_test_text);
+        if (status >= 0)
+            eo_plan_destroy(&plan);
+        eo_model_destroy(&model);
+    }
+}
+
+/* Goal: a gather brings what a layer's own ranks send. Method: a layer in two parts on four ranks against one of two ranks. */
+Test(plan, gathers_of_a_layer_in_parts_are_of_its_ranks)
+{
+    uint64_t bytes[2] = {0};
+    for (uint32_t k = 0; k < 2; k++) {
+        eo_model *model;
+        cr_assert_eq(eo_model_create(&model, NULL), EO_OK);
+        cr_assert_eq(eo_model_add_layer(model, eo_layer_params(.name = "layer", .parts = k ? 2 : 1), NULL), EO_OK);
+        cr_assert_eq(
+            eo_model_add_parameter(
+                model, eo_parameter_params(.name = "a", .dim_count = 2, .dims = {96, 64}, .float8_gather = true), NULL),
+            EO_OK);
+        cr_assert_eq(eo_model_add_position(model, eo_position_params(.layer = 0), NULL), EO_OK);
+        eo_plan *plan = plan_of(model, eo_plan_params(.rank_count = k ? 4 : 2, .dtype = EO_DTYPE_BF16, .float8_gather = true));
+        for (uint32_t i = 0; i < eo_plan_operation_count(plan, EO_LIST_STEADY); i++) {
+            eo_plan_operation o;
+            cr_assert_eq(eo_plan_get_operation(plan, EO_LIST_STEADY, i, &o), EO_OK);
+            bytes[k] += o.kind == EO_OP_ALL_GATHER ? o.bytes : 0;
+        }
+        eo_plan_destroy(&plan);
+        eo_model_destroy(&model);
+    }
+    cr_assert_gt(bytes[0], 0);
+    cr_assert_eq(bytes[1], bytes[0], "%llu, not %llu", (unsigned long long)bytes[1], (unsigned long long)bytes[0]);
 }
 
 /*
@@ -201,7 +308,63 @@ Test(plan, texts_name_every_row)
     }
     cr_assert_eq(depth, 0);
     cr_assert(strstr(text.bytes, "gather"));
+    cr_assert(strstr(json.bytes, "\"always_live\":true") && strstr(json.bytes, "\"always_live\":false"));
+    cr_assert(strstr(json.bytes, "\"layer\":1") && strstr(json.bytes, "\"position\":1"));
     eo_plan_destroy(&plan);
+    eo_model_destroy(&model);
+}
+
+/* Goal: settings that were given stand in both texts. Method: what comes before the bytes, without the fingerprint, differs for
+ * all of them. */
+Test(plan, texts_have_every_setting)
+{
+    static const eo_plan_params settings[] = {
+        {.gather_slots = 3},
+        {.gradient_slots = 3},
+        {.gather_run = 2},
+        {.gradient_run = 2},
+        {.offload_layers = 1},
+        {.offload_layers = 1, .offload_slots = 1},
+        {.offload_layers = 1, .offload_gradients = true},
+        {.offload_layers = 1, .late_updates = true},
+        {.offload_activations = 1},
+        {.ema = true},
+        {.optimizer_states = 3},
+        {.optimizer = EO_OPTIMIZER_LION},
+        {.no_prefetch = true},
+        {.separate_reduce_stream = true},
+        {.separate_reservations = true},
+        {.norms_beside = true},
+        {.norm_parts = true},
+        {.draft = true},
+        {.align_bytes = 512},
+        {.micro_batches = 2},
+        {.dtype = EO_DTYPE_BF16},
+        {.reduce_dtype = EO_DTYPE_BF16},
+    };
+    enum { COUNT = sizeof(settings) / sizeof(settings[0]) };
+    static struct text text, heads[2][COUNT + 1];
+    eo_model *model = eo_plan_model("edges");
+    for (uint32_t k = 0; k <= COUNT; k++) {
+        eo_plan_params params = k < COUNT ? settings[k] : (eo_plan_params){0};
+        params.rank_count = 2;
+        eo_plan *plan = plan_of(model, &params);
+        for (int form = 0; form < 2; form++) {
+            text.used = 0;
+            (form ? eo_plan_write_json : eo_plan_print)(plan, collect, &text);
+            char *end = strstr(text.bytes, form ? "arena_bytes" : "bytes of one rank"),
+                 *print = strstr(text.bytes, "fingerprint ");
+            cr_assert(end);
+            if (print && print < end)
+                memset(print, ' ', strlen("fingerprint ") + 16);
+            *end = '\0';
+            memcpy(heads[form][k].bytes, text.bytes, (size_t)(end - text.bytes) + 1);
+            for (uint32_t before = 0; before < k; before++)
+                cr_expect_str_neq(heads[form][k].bytes, heads[form][before].bytes, "settings %u and %u, form %d", before, k,
+                                  form);
+        }
+        eo_plan_destroy(&plan);
+    }
     eo_model_destroy(&model);
 }
 
