@@ -49,6 +49,10 @@ result $? 'links from 0.1 to 10 GB/s and 5 to 500 us: never slower than one by o
 result $? 'with a latency of 500 us blocks are joined'
 "$train" $job --plan --bucketing auto --rates rates.json >out 2>err && grep -q '^bucketing: one by one' out
 result $? 'without latency they are not'
+echo '{"products_flops_per_s": 5e11, "memory_bytes_per_s": 2e10, "link_bytes_per_s": 1e10}' >fast.json
+"$train" --text text --model tiny --ranks 2 --threads 1 --batch 4 --seq 256 --slots 4,4 --dtype bf16 --plan --bucketing auto \
+    --fabric 1,3000 --rates fast.json >out 2>err && grep -q '^bucketing: .* one by one; [0-9]\{1,3\}\.[0-9] MiB less$' out
+result $? 'runs in place of many slots take less memory, and a line says so'
 sed 's/}/, "link_latency_s": 500e-6}/' rates.json >slow.json
 "$train" $job --plan --bucketing auto --rates slow.json >out 2>err && grep -q '^bucketing: [2-9] blocks in a gather' out
 result $? 'the latency may stand in the file of rates'

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/planning/bucketing.h"
 
+#include <math.h>
+
 /* What a prediction may be wrong by, and still be worth a larger arena. */
 static const double worth = 0.99;
 
@@ -59,10 +61,13 @@ void tool_bucketing_print(FILE *out, const char *indent, const struct tool_bucke
 {
     const struct tool_plan_settings *s = &choice->chosen.settings;
     const char *unit = s->half_blocks ? "half block" : s->unit_blocks > 1 || s->unit_bytes ? "unit" : "block";
+    const double more_mib = ((double)choice->chosen.arena_bytes - (double)choice->alone.arena_bytes) / (1 << 20);
     if (s->gather_run == 1 && s->gradient_run == 1)
         fprintf(out, "%sbucketing: one by one: %.3f s a step predicted\n", indent, choice->alone.step_s);
     else
-        fprintf(out, "%sbucketing: %u %s%s in a gather, %u in a reduction: %.3f s a step predicted, %.3f s one by one; %.1f MiB "
-                "more\n", indent, s->gather_run, unit, tool_plural(s->gather_run), s->gradient_run, choice->chosen.step_s,
-                choice->alone.step_s, (double)(choice->chosen.arena_bytes - choice->alone.arena_bytes) / (1 << 20));
+        fprintf(out,
+                "%sbucketing: %u %s%s in a gather, %u in a reduction: %.3f s a step predicted, %.3f s one by one; %.1f MiB "
+                "%s\n",
+                indent, s->gather_run, unit, tool_plural(s->gather_run), s->gradient_run, choice->chosen.step_s,
+                choice->alone.step_s, fabs(more_mib), more_mib < 0 ? "less" : "more");
 }
