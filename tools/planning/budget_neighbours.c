@@ -24,6 +24,13 @@ static uint32_t beyond(uint32_t count, uint32_t least)
     return count > least ? count - least : 0;
 }
 
+/* What a block saves may lie in a buffer of its own kind and go nowhere, which can be placed better. Of few layers that is
+ * tried. */
+static uint32_t blocks_alone(const struct tool_budget_search *s)
+{
+    return s->layer_count <= TOOL_BUDGET_FEW_LAYERS;
+}
+
 static struct dials dials_of(const struct tool_budget_search *s, const struct tool_plan_settings *p)
 {
     const uint32_t blocks = s->config->layer_count, saved = p->offload_activations;
@@ -33,7 +40,7 @@ static struct dials dials_of(const struct tool_budget_search *s, const struct to
         [LAYER_BUFFERS] = p->offload_slots,
         [GRADIENTS] = p->offload_gradients,
         [LATE] = p->late_updates,
-        [ACTIVATIONS] = saved < blocks ? beyond(saved, STAYING) : beyond(blocks, STAYING),
+        [ACTIVATIONS] = saved == 0 ? 0 : beyond(saved < blocks ? saved : blocks, STAYING) + blocks_alone(s),
         [GATHER_BUFFERS] = p->gather_slots,
         [GRADIENT_BUFFERS] = p->gradient_slots,
     }};
@@ -46,13 +53,14 @@ static uint32_t least_of(enum dial dial)
 
 static uint32_t most_of(const struct tool_budget_search *s, enum dial dial)
 {
+    const uint32_t blocks = s->config->layer_count;
     const uint32_t most[DIALS] = {
-        [LEVEL] = 1 + s->config->layer_count,
+        [LEVEL] = 1 + blocks,
         [LAYERS] = s->offloads_layers ? s->layer_count : 0,
         [LAYER_BUFFERS] = s->offloads_layers ? BUFFERS_MAX : 0,
         [GRADIENTS] = s->offloads_layers,
         [LATE] = s->offloads_layers,
-        [ACTIVATIONS] = tool_budget_has_disk(s) ? beyond(s->config->layer_count, STAYING) : 0,
+        [ACTIVATIONS] = tool_budget_has_disk(s) && blocks > STAYING ? blocks - STAYING + blocks_alone(s) : 0,
         [GATHER_BUFFERS] = 2,
         [GRADIENT_BUFFERS] = 2,
     };
@@ -70,7 +78,7 @@ static struct tool_plan_settings settings_of(const struct tool_budget_search *s,
     p.offload_slots = buffers < layers ? buffers : layers;
     p.offload_gradients = d->at[GRADIENTS] && layers > p.offload_slots && tool_budget_may_offload_gradients(&p);
     p.late_updates = d->at[LATE] && layers > 0 && tool_budget_may_update_late(&p);
-    const uint32_t saved = d->at[ACTIVATIONS] ? d->at[ACTIVATIONS] + STAYING : 0;
+    const uint32_t at = d->at[ACTIVATIONS], alone = blocks_alone(s), saved = at <= alone ? at : at - alone + STAYING;
     p.offload_activations = saved && saved == s->config->layer_count ? UINT32_MAX : saved;
     p.gather_slots = d->at[GATHER_BUFFERS];
     p.gradient_slots = d->at[GRADIENT_BUFFERS];
