@@ -188,8 +188,8 @@ typedef struct eo_plan_operation {
     uint32_t position;     /* of passes, gathers and reductions; UINT32_MAX where there is none */
     uint32_t layer;        /* UINT32_MAX where there is none */
     uint32_t micro_batch;
-    uint64_t bytes; /* of a collective: the full buffer, all shards; of a fetch or eviction: what is read or written; of an
-                       accumulate: the sums that it adds to, in fp32 */
+    uint64_t bytes;        /* of a collective: the full buffer, all shards; of a fetch or eviction: what is read or written; of
+                              an accumulate: the sums that it adds to, in fp32 */
     eo_dtype dtype;        /* of a gather or reduction: what it carries; float8: with scales, and vectors in bf16 */
     char name[EO_NAME_MAX * 2];
     uint32_t wait_count;   /* one a stream at most */

@@ -135,9 +135,9 @@ static bool is_better(const struct tool_budget_option *a, const struct tool_budg
     return a->disk_bytes < b->disk_bytes || (a->disk_bytes == b->disk_bytes && a->memory_bytes < b->memory_bytes);
 }
 
-/* Those with some level of recompute, and with gradients and activations on disk or not. */
 enum { ANY_LEVEL = INT32_MAX };
 
+/* Those with some level of recompute, and with gradients and activations on disk or not. */
 struct kind {
     uint32_t level;
     bool has_gradients, has_activations;

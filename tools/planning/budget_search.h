@@ -4,8 +4,9 @@
  * bytes:
  *
  *     budget_seeds.c         settings from all over: each level of recompute, each few layers on disk ...
+ *     budget_neighbours.c    what is a step away
  *     budget_search.c        from the fastest that may fit, step by step to a faster neighbour, until none is left; what is
- * chosen is planned in full, and fits by its true bytes budget_neighbours.c    what a step is
+ *                            chosen is planned in full, and fits by its true bytes
  */
 #ifndef EO_TOOLS_PLANNING_BUDGET_SEARCH_H
 #define EO_TOOLS_PLANNING_BUDGET_SEARCH_H
@@ -30,8 +31,8 @@ struct tool_budget_search {
     const struct tool_budget_option *last; /* that was tried */
     double best_s;                         /* of all that may fit; INFINITY: none does */
     uint32_t count, capacity;
-    uint32_t layer_count;                  /* layers with an update */
-    uint32_t layers_most;                  /* of these, what the host has room for */
+    uint32_t layer_count; /* layers with an update */
+    uint32_t layers_most; /* of these, what the host has room for */
     bool is_careful;                       /* of drafts the bytes as placed count, not the least possible */
 };
 
