@@ -90,6 +90,11 @@ as_world 3 "SLURM_PROCID=\$rank SLURM_NTASKS=3 SLURM_LOCALID=\$rank SLURM_STEP_T
 [ $status = 0 ] && hash_is "$threads"
 result $? "Slurm's environment: the same weights"
 
+as_world 3 "PMI_RANK=\$rank PMI_SIZE=3 SLURM_PROCID=\$rank SLURM_NTASKS=3 SLURM_LOCALID=\$rank SLURM_STEP_TASKS_PER_NODE=3 \
+    SLURM_NODEID=0 SLURM_STEP_ID=0 SLURM_JOB_ID=$$ SLURM_STEP_NODELIST=localhost exec $train $options"
+[ $status = 0 ] && hash_is "$threads" && grep -q '^world: 3 processes on one machine by Slurm' "$work/out"
+result $? "srun --mpi=pmi2, which says no local ranks of PMI's: they are Slurm's"
+
 # Ranks that do not know of each other that they share a host meet over TCP.
 (umask 077 && od -An -tx1 -N32 /dev/urandom | tr -d ' \n' >"$work/token")
 as_world 3 "EVENODD_TOKEN_FILE=$work/token MASTER_ADDR=127.0.0.1 MASTER_PORT=$((port + 10)) RANK=\$rank WORLD_SIZE=3 \
