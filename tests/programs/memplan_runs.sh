@@ -463,6 +463,23 @@ result $? '... keeps what is given'
 run 1 'nothing fits' --system megatron --model llama-3.1-405b --ranks 64 --global-batch 64 --device H100 --fit best
 result $? '... and where none fits, is 1'
 
+seconds_with() # ARGUMENTS: of a step
+{
+    "$memplan" --device H100 --time --json "$@" 2>err | "$python" -c 'import json, sys; print(json.load(sys.stdin)["step_seconds"])'
+}
+for again in none 20 60 all; do
+    seconds_with --model llama-3-70b --ranks 64 --tp 4 --pp 4 --sequence-parallel --global-batch 64 --recompute $again
+done >out
+awk '{ bad += $1 < last * (NR == 2 ? 1.02 : 1); last = $1 } END { exit bad || NR != 4 }' out
+result $? 'blocks of the first stages that are made again take time'
+for cut in 1 64; do
+    seconds_with --system megatron --model qwen3-235b-a22b --ranks 512 --pp 2 --recompute all --ep $cut
+done >out
+awk 'NR == 1 { whole = $1 } NR == 2 { good = $1 < whole } END { exit !good }' out
+result $? 'experts on ranks of their own send fewer weights'
+seconds_with --system fsdp2 --model gpt2-xl --ranks 1 --batch 16 >out && awk '{ exit !($1 > 0.4 && $1 < 0.45) }' out
+result $? 'one GPU alone is not charged for shards'
+
 # Never a wrong plan in silence.
 echo '{"model_type":"gpt2","n_layer":3,"n_embd":96,"n_head":6,"vocab_size":301,"n_inner":384,"embd_pdrop":0.1,
     "resid_pdrop":0.1,"attn_pdrop":0.0,"logit_scale":3,"colour":"red"}' >noted.json

@@ -33,37 +33,52 @@ static void time_text(struct tool_time_answer *a, const struct tool_estimate_req
              "%s%s (memplan --published)\n", a->days > 0 ? "\n" : "", error_of(request->system));
 }
 
-enum { FEW = 4, MORE = 8 }; /* micro-batches: between the first and the last all are alike */
-
-static eo_status walk_with(struct tool_step_time *out, uint32_t micro_batches, const struct tool_estimate_request *request,
-                           const struct tool_shape *shape, const struct tool_system_settings *settings,
-                           const struct tool_device_rates *rates, struct tool_problem *problem)
+static eo_status walk_with(struct tool_step_time *out, uint32_t micro_batches, uint32_t stage,
+                           const struct tool_estimate_request *request, const struct tool_shape *shape,
+                           const struct tool_system_settings *settings, const struct tool_device_rates *rates,
+                           struct tool_problem *problem)
 {
     struct tool_memplan_settings asked = request->plan->settings;
     struct tool_system_settings fewer = *settings;
     struct tool_memplan plan;
     asked.plan.micro_batches = fewer.layout.micro_batches = micro_batches;
-    asked.slice.stage = asked.slice.pipeline > 1 ? asked.slice.pipeline - 1 : 0; /* it has the head, and sets the pace */
+    asked.slice.stage = stage;
     EO_TRY(tool_memplan_create(&plan, request->config, &asked, problem));
     const eo_status status = tool_plan_step_time(out, &plan, shape, &fewer, rates, &tool_walk_rules);
     tool_memplan_fini(&plan);
     return status;
 }
 
-/* A long step is walked with a few micro-batches, and with more of them: each further one takes as long. */
+/* A long step is walked with a few micro-batches, and with more of them: between the first and the last all are alike, so each
+ * further one takes as long. Interleaved stages take them in groups of as many as there are stages. */
+static eo_status walk_stage(struct tool_step_time *out, uint32_t stage, const struct tool_estimate_request *request,
+                            const struct tool_shape *shape, const struct tool_system_settings *settings,
+                            const struct tool_device_rates *rates, struct tool_problem *problem)
+{
+    const struct tool_layout *l = &settings->layout;
+    const uint32_t unit = l->virtual_stages > 1 ? l->pipeline : 1, few = (4 + unit - 1) / unit * unit, more = 2 * few;
+    struct tool_step_time fewer, further;
+    if (l->micro_batches <= more && l->pipeline == 1)
+        return tool_plan_step_time(out, request->plan, shape, settings, rates, &tool_walk_rules);
+    if (l->micro_batches <= more)
+        return walk_with(out, l->micro_batches, stage, request, shape, settings, rates, problem);
+    EO_TRY(walk_with(&fewer, few, stage, request, shape, settings, rates, problem));
+    EO_TRY(walk_with(&further, more, stage, request, shape, settings, rates, problem));
+    *out = tool_step_longer(&fewer, few, &further, more, l->micro_batches);
+    return EO_OK;
+}
+
+/* The slowest stage sets the pace: the last has the head, and the first the blocks that recompute begins with. */
 static eo_status walk_plan(struct tool_step_time *out, const struct tool_estimate_request *request,
                            const struct tool_shape *shape, const struct tool_system_settings *settings,
                            const struct tool_device_rates *rates, struct tool_problem *problem)
 {
-    const uint32_t micros = settings->layout.micro_batches;
-    struct tool_step_time few, more;
-    if (micros <= MORE && settings->layout.pipeline == 1)
-        return tool_plan_step_time(out, request->plan, shape, settings, rates, &tool_walk_rules);
-    if (micros <= MORE)
-        return walk_with(out, micros, request, shape, settings, rates, problem);
-    EO_TRY(walk_with(&few, FEW, request, shape, settings, rates, problem));
-    EO_TRY(walk_with(&more, MORE, request, shape, settings, rates, problem));
-    *out = tool_step_longer(&few, FEW, &more, MORE, micros);
+    struct tool_step_time first;
+    EO_TRY(walk_stage(out, settings->layout.pipeline - 1, request, shape, settings, rates, problem));
+    if (settings->layout.pipeline == 1)
+        return EO_OK;
+    EO_TRY(walk_stage(&first, 0, request, shape, settings, rates, problem));
+    *out = first.seconds > out->seconds ? first : *out;
     return EO_OK;
 }
 

@@ -39,6 +39,7 @@ static void add_tensor(struct tool_block_average *out, const struct tool_block_t
     if (!t->multiplies)
         return;
     out->stored += n;
+    out->experts += t->kind == TOOL_TENSOR_EXPERT ? n : 0;
     out->multiplied += t->kind == TOOL_TENSOR_EXPERT ? n / c->expert_count * c->experts_per_token : n;
     if (!t->is_fine)
         *(t->kind == TOOL_TENSOR_EXPERT  ? &out->expert_sides
@@ -72,9 +73,9 @@ bool tool_shape_average(const struct tool_shape *shape, uint32_t seq, struct too
         for (uint32_t k = tool_block_rows(c, i, false, rows); k > 0; k--)
             add_row(out, &rows[k - 1]);
     }
-    double *const sums[] = {&out->multiplied,  &out->stored,          &out->core_flops, &out->kept_bytes,
-                            &out->whole_bytes, &out->norm_bytes,      &out->mlp_bytes,  &out->attention_bytes,
-                            &out->cut_sides,   &out->product_bytes,   &out->whole_sides, &out->expert_sides};
+    double *const sums[] = {&out->multiplied,    &out->stored,      &out->core_flops,  &out->kept_bytes,      &out->experts,
+                            &out->whole_bytes,   &out->norm_bytes,  &out->mlp_bytes,   &out->attention_bytes, &out->cut_sides,
+                            &out->product_bytes, &out->whole_sides, &out->expert_sides};
     for (size_t i = 0; i < sizeof(sums) / sizeof(sums[0]); i++)
         *sums[i] /= c->layer_count;
     return true;

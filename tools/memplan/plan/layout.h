@@ -33,7 +33,7 @@ struct tool_shape tool_shape_of(const struct tool_model_config *config);
 
 /* Averages of a block where the numbers of a shape cannot say them. False: they can. */
 struct tool_block_average {
-    double multiplied, stored; /* elements of matrices: that a token meets, and all */
+    double multiplied, stored, experts; /* elements of matrices: that a token meets, all, and of these the experts' */
     double core_flops;         /* of attention, forward */
     /* Kept of a token, in bf16: all of it, and its parts. Tensor parallelism cuts the last three. */
     double kept_bytes, whole_bytes, norm_bytes /* made by norms */, attention_bytes, mlp_bytes, product_bytes;

@@ -24,6 +24,7 @@ struct work {
     double useful;                                   /* flops of all ranks that share the micro-batch, nothing recomputed */
     double memory;                                   /* bytes */
     double block_elements, elements, table_elements; /* of the whole model: multiplied by a token; stored; the embedding */
+    double expert_elements;                          /* of those that are stored */
     double tokens;                                   /* of the micro-batch, on all ranks that share it */
 };
 
@@ -38,12 +39,14 @@ static struct work work_of(enum tool_system system, const struct tool_shape *s, 
     struct tool_block_average b = {
         .multiplied = attention + mlp * f,
         .stored = attention + (s->experts ? mlp * (double)(s->experts * s->expert_width) : mlp * f),
+        .experts = mlp * (double)(s->experts * s->expert_width),
         .core_flops = 2 * q * l->seq,
         .kept_bytes = 8 * h + 4 * q + 4 * kv + (2 * ups + 2) * f,
     };
     (void)tool_shape_average(s, l->seq, &b);
     struct work w = {.tokens = (double)l->batch * l->seq, .table_elements = (double)s->vocabulary * h};
     w.block_elements = b.multiplied;
+    w.expert_elements = b.experts * layers;
     w.elements = b.stored * layers + w.table_elements * (s->tied_head ? 1 : 2);
     const uint32_t modules = y->run.recomputed_modules; /* made again in part */
     const bool mlp_again = modules & (s->experts ? 1u << TOOL_REMAKE_EXPERTS : 1u << TOOL_REMAKE_MLP);
@@ -135,6 +138,38 @@ static double offload_seconds(enum tool_system system, const struct tool_system_
     return (gathers + 4 * shard) / r->host_bytes + 28 * shard / r->host_memory_bytes + disk;
 }
 
+/* Seconds on the links, with each micro-batch and once a step; and elements that a rank updates. */
+struct exchange {
+    double each, once, updated;
+};
+
+/* Fewer ranks hold the same experts than hold the same of all else, and they stand further apart. Of frozen weights adapters
+ * alone are trained. */
+static struct exchange exchange_of(enum tool_system system, const struct work *w, const struct tool_system_settings *y,
+                                   const struct tool_device_rates *rates, uint32_t gpus_per_node, double share)
+{
+    const struct tool_layout *l = &y->layout;
+    const uint32_t model = l->tensor * l->pipeline, cut = tool_layout_expert_tensor(l) * l->expert;
+    const struct {
+        double trained, frozen;
+        uint32_t ranks, stride;
+    } groups[] = {{(w->frozen > 0 ? w->adapters : w->elements - w->expert_elements) / model, w->frozen / model,
+                   l->ranks / model, l->tensor},
+                  {w->frozen > 0 ? 0 : w->expert_elements / cut / l->pipeline, 0, tool_layout_expert_same(l), cut}};
+    struct exchange sent = {0};
+    for (int i = 0; i < 2; i++) {
+        const uint32_t same = groups[i].ranks, most = y->strategy == EO_STRATEGY_HSDP ? y->shard_group : same,
+                       group = most < same ? most : same;
+        struct traffic bytes = traffic_of(system, y, groups[i].trained);
+        bytes.each += frozen_traffic(system, y, groups[i].frozen);
+        sent.each +=
+            (group - 1.0) / group * bytes.each / tool_group_bytes(rates, group, groups[i].stride, gpus_per_node, share);
+        sent.once += same > 1 ? bytes.once / tool_group_bytes(rates, same, groups[i].stride, gpus_per_node, share) : 0;
+        sent.updated += groups[i].trained / (y->strategy == EO_STRATEGY_DDP ? 1 : group);
+    }
+    return sent;
+}
+
 static const char *largest_of(const double *seconds, const char *const *names, int count)
 {
     int most = 0;
@@ -152,16 +187,12 @@ struct tool_step_time tool_step_time(enum tool_system system, const struct tool_
     const struct tool_layout *l = &settings->layout;
     const struct work w = work_of(system, shape, settings);
     const uint32_t model = l->tensor * l->pipeline, same = l->ranks / model;
-    const bool sharded = system != TOOL_SYSTEM_MEGATRON && settings->strategy != EO_STRATEGY_DDP;
     const uint32_t group = settings->strategy == EO_STRATEGY_HSDP ? settings->shard_group : same;
+    const bool sharded = system != TOOL_SYSTEM_MEGATRON && settings->strategy != EO_STRATEGY_DDP && group > 1;
     const double share = system == TOOL_SYSTEM_EVENODD ? planned_share : fsdp_share;
-    const double micros = l->micro_batches, parts = (group - 1.0) / group, all = w.elements / model;
-    const double elements = w.frozen > 0 ? w.adapters / model : all, frozen = w.frozen / model; /* trained, and not */
+    const double micros = l->micro_batches, frozen = w.frozen / model;
     const bool narrow = settings->run.precision == TOOL_PRECISION_FP8;
-    const double speed = tool_group_bytes(rates, group, l->tensor, gpus_per_node, share);
-    const double world_speed = tool_group_bytes(rates, same, l->tensor, gpus_per_node, share);
-    struct traffic bytes = traffic_of(system, settings, elements);
-    bytes.each += frozen_traffic(system, settings, frozen);
+    const struct exchange sent = exchange_of(system, &w, settings, rates, gpus_per_node, share);
     const double wide = rates->product_flops * rates->product_share;
     const double products = (w.products - w.narrow) / wide +
                             w.narrow / (narrow ? rates->float8_flops * rates->float8_share : wide) +
@@ -170,15 +201,17 @@ struct tool_step_time tool_step_time(enum tool_system system, const struct tool_
     const double memory = (w.memory + unpacked) / rates->memory_bytes, compute = products + memory;
     const double micro = compute + exposed_in_micro_batch(shape, settings, rates, gpus_per_node, w.tokens);
     const double latency = sharded ? collective_seconds * 3 * (double)shape->layers * log2(group > 2 ? group : 2) / 6 : 0;
-    const double each = bytes.each > 0 ? together(micro, parts * bytes.each / speed + latency) : micro;
-    const double once = bytes.once > 0 && same > 1 ? together(micro, bytes.once / world_speed) - micro : 0;
-    const double ends = sharded ? parts * (w.frozen > 0 ? 2 : 6) * w.table_elements / l->tensor / speed : 0;
+    const double each = sent.each > 0 ? together(micro, sent.each + latency) : micro;
+    const double once = sent.once > 0 ? together(micro, sent.once) - micro : 0;
+    const double ends = sharded ? (group - 1.0) / group * (w.frozen > 0 ? 2 : 6) * w.table_elements / l->tensor /
+                                      tool_group_bytes(rates, group, l->tensor, gpus_per_node, share)
+                                : 0;
     struct tool_step_time t = {.compute_seconds = micros * compute};
     t.bubble_seconds = micro * (l->pipeline - 1.0) / l->virtual_stages;
     t.exposed_seconds = micros * (each - compute) + once + ends;
     const double shards = settings->strategy == EO_STRATEGY_DDP ? 1 : group;
-    t.rest_seconds = (settings->run.offload ? offload_seconds(system, settings, rates, elements / shards, frozen / shards)
-                                            : 28 * elements / shards / rates->memory_bytes) +
+    t.rest_seconds = (settings->run.offload ? offload_seconds(system, settings, rates, sent.updated, frozen / shards)
+                                            : 28 * sent.updated / rates->memory_bytes) +
                      (sharded ? step_seconds : 0);
     t.seconds = t.compute_seconds + t.bubble_seconds + t.exposed_seconds + t.rest_seconds;
     const double step_tokens = w.tokens * micros * tool_layout_data_parallel(l);
