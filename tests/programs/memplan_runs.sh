@@ -384,6 +384,15 @@ result $? 'the contract of JSON is that of all systems, and its sums are right'
 run 0 '"micro_batches": 4' --model llama-3-8b --ranks 8 --batch 2 --global-batch 64 --json
 result $? "a global batch sets evenodd's micro-batches, too"
 
+run 0 'has no --recompute selective, block:N' --compare --model llama-3-8b --recompute block:2 && run 0 'has no --dtype fp16' \
+    --compare --model llama-3-8b --dtype fp16 && run 0 'has no --state-dtype bf16, --offload' --compare --model llama-3-8b \
+    --offload weights && run 0 'has no --state-dtype bf16' --compare --model llama-3-8b --state-dtype bf16
+result $? "what evenodd does not have is told in its column"
+run 2 "uniform:17: a stage's chunk has only 16 blocks" --model llama-3-8b --system megatron --pp 2 --recompute uniform:17 &&
+    run 0 'try: --recompute all 62.5 GiB' --model llama-3-8b --system megatron --device H100 --recompute block:2 &&
+    run 0 'FITS, 62.5 of' --model llama-3-8b --system megatron --device H100 --recompute all
+result $? "units of more blocks than a stage has; what all of them would take"
+
 # What an answer says of its error is what the table has.
 "$memplan" --published >published.txt 2>err && "$memplan" --system fsdp2 --model llama-3-8b >fsdp2.txt 2>>err && "$python" - <<'END' >out 2>>err
 import re

@@ -86,8 +86,11 @@ static void print_tries(FILE *out, const struct tool_estimate_answer *a)
     if (a->settings.recomputed_blocks < a->shape.layers) {
         asked.plan.recompute = EO_RECOMPUTE_BLOCKS;
         asked.plan.recompute_blocks = UINT32_MAX;
+        other.run.selective = false;
+        other.run.recompute_unit = other.run.recomputed_of_chunk = other.run.recomputed_modules = 0;
         print_try(out, &other, &count, "--recompute all");
         asked = *a->request->asked;
+        other.run = a->request->run;
     }
     if (other.layout.tensor * 2 <= asked.gpus_per_node) {
         other.layout.tensor *= 2;

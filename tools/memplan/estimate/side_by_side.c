@@ -11,6 +11,19 @@ struct column {
     char refused[256];
 };
 
+/* Settings of other systems alone. */
+static eo_status check_others(const struct tool_system_run *r, struct tool_problem *problem)
+{
+    if (r->selective || r->recompute_unit || r->recomputed_of_chunk || r->recomputed_modules)
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "has no --recompute selective, block:N, uniform:N or modules; give --recompute cheap");
+    if (r->precision)
+        return tool_problem_set(problem, EO_ERR_INVALID, "has no --dtype %s; give bf16", tool_precision_name(r->precision));
+    if (r->bf16_state || r->offload || r->nf4)
+        return tool_problem_set(problem, EO_ERR_INVALID, "has no --state-dtype bf16, --offload or --frozen nf4");
+    return EO_OK;
+}
+
 /* Rows of a plan in the parts of estimates: what is neither is scratch of kernels, and stands with the workspaces. */
 static eo_status plan_column(struct column *out, const struct tool_estimate_request *request, struct tool_time_answer *time,
                              struct tool_problem *problem)
@@ -32,8 +45,7 @@ static eo_status plan_column(struct column *out, const struct tool_estimate_requ
     const struct tool_shape shape = tool_shape_of(request->config);
     cut.layout.ranks = settings.plan.ranks;
     cut.layout.seq = tool_estimate_seq(request);
-    if (request->run.selective)
-        return tool_problem_set(problem, EO_ERR_INVALID, "has no --recompute selective; give --recompute cheap");
+    EO_TRY(check_others(&request->run, problem));
     EO_TRY(tool_system_check(TOOL_SYSTEM_EVENODD, &cut, &shape, problem));
     EO_TRY(tool_estimate_micro_batches(&settings.plan.micro_batches, request, problem));
     settings.slice = tool_estimate_slice(&request->layout);

@@ -188,7 +188,12 @@ eo_status tool_system_check(enum tool_system system, const struct tool_system_se
     if (system != TOOL_SYSTEM_EVENODD && !(systems[system].strategy_bits & bits[settings->strategy]))
         return tool_problem_set(problem, EO_ERR_INVALID, "--strategy: --system %s takes %s", name, systems[system].strategies);
     EO_TRY(check_run(system, settings, shape, problem));
-    return tool_layout_check(l, shape, problem);
+    EO_TRY(tool_layout_check(l, shape, problem));
+    const uint64_t chunk = shape->layers / ((uint64_t)l->pipeline * l->virtual_stages);
+    if (settings->run.recompute_unit > chunk)
+        return tool_problem_set(problem, EO_ERR_INVALID, "--recompute uniform:%u: a stage's chunk has only %llu blocks",
+                                settings->run.recompute_unit, (unsigned long long)chunk);
+    return EO_OK;
 }
 
 /* --- estimates ---------------------------------------------------------------------------------------------------- */
