@@ -340,6 +340,36 @@ run 0 'granularity half' --model llama-3-8b --device H100 --fit best --strategy 
     --batch 1 && grep -q -e '--strategy zero2 --recompute all --batch 1 --granularity half' out
 result $? 'what is given is kept'
 
+run 0 'min-gpus: ranks 4 fits' --model llama-3-70b --lora 16 --device H100 --fit min-gpus --seq 4096 --recompute all &&
+    grep -q 'ranks 2 lacks' out && run 0 'min-gpus: ranks 2 fits' --model llama-3-8b --optimizer adamw8bit --seq 512 --recompute all \
+    --device A6000 --fit min-gpus && grep -q 'ranks 1 lacks' out
+result $? 'the fewest GPUs of a state that is smaller than AdamW'"'"'s'
+run 0 'min-gpus: ranks 1 fits' --model tiny --kernels cpu --outside 0B --device-memory 50MiB --fit min-gpus &&
+    run 1 'at any world size is too large' --model llama-3-70b --batch 64 --device H100 --fit min-gpus
+result $? 'the widest world takes most of a small model; of a large one none fits'
+run 0 'min-gpus: ranks 2 fits' --model llama-3-8b --device H100 --gpus-per-node 6 --fit min-gpus &&
+    run 0 'min-gpus: ranks 16 fits' --model llama-3-8b --device H100 --strategy hsdp:16 --fit min-gpus
+result $? 'the fewest GPUs go by nodes and groups, not by the default of --ranks'
+run 0 'max-batch: batch 4 fits with 23.338 GiB left; batch 8 lacks' --model llama-3-8b --device H100 --global-batch 64 --seq 2048 \
+    --fit max-batch && head -n 1 out | grep -q ' 2 x 8192 tokens' && run 0 ', 32 x 2048 tokens: ' --model llama-3-8b --device H100 \
+    --global-batch 64 --seq 2048 --fit min-gpus && run 1 'is no 1 to 4096 micro-batches of' --model llama-3-70b \
+    --device H100 --global-batch 63 --seq 2048 --recompute all --fit min-gpus --strategy hsdp:64
+result $? 'a global batch is kept in searches for the batch and the world'
+stages='--model llama-3-70b --ranks 40 --pp 5 --device H100 --strategy zero3 --recompute all --batch 1 --global-batch 40'
+# shellcheck disable=SC2086 # a list of words
+run 0 'best: batch 1 fits' $stages --tp 8 --virtual-stages 2 --sequence-parallel --granularity block --fit best --time &&
+    run 0 '--pp 5 --strategy zero3 --recompute all --batch 1' $stages --fit best-layout &&
+    run 0 'best-layout: batch' --model llama-3.2-1b --ranks 64 --global-batch 32 --device H100 --batch 1 --recompute none --fit best-layout
+result $? 'the best of interleaved stages; of five stages; of a global batch that whole models cannot share'
+run 0 'max-seq: seq 8192 fits' --model llama-3-8b --device H100 --cp 2 --fit max-seq && run 0 'max-seq: seq 27584 fits' --model \
+    llama-3.2-1b --device A100-40GB --batch 8 --tp 2 --sequence-parallel --cp 4 --fit max-seq && grep -q 'seq 27592 lacks' out
+result $? 'the longest sequence that its ranks share evenly'
+run 2 'is not a multiple of --tp 4096 x --pp 4096 x --cp 4096 = 68719476736' --model llama-3-8b --tp 4096 --pp 4096 --cp 4096 \
+    --global-batch 8 --device H100 --fit best
+result $? 'groups of more ranks than 32 bits count'
+run 2 '--seq 4096 is not a multiple of --cp 5' --model qwen3-8b --ranks 10 --gpus-per-node 10 --cp 5
+result $? 'a sequence of its own choice is shared evenly, too'
+
 # Other systems: estimates, in one contract.
 run 0 'megatron tp4 pp4 dp4, 4096 tokens: FITS, 61.4 of 79.1 GiB (estimate)' --system megatron --model llama-3-70b --ranks 64 \
     --tp 4 --pp 4 --sequence-parallel --global-batch 64 --device H100 && grep -q '^meaning: allocated' out &&

@@ -155,3 +155,46 @@ Test(memplan, the_best_is_what_trying_everything_finds, .timeout = 300)
     cr_assert(strategies & 1u << EO_STRATEGY_HSDP && (strategies & (strategies - 1)) && (recomputes & (recomputes - 1)),
               "one kind of answers: strategies %x, recomputes %x", strategies, recomputes);
 }
+
+/* Goal: a search leaves out no plan by a bound that is none. Method: on one GPU, where nothing is sent, a plan of each kind
+ * takes at least its bound on the clock; adapters, too, whose frozen weights have no gradients. */
+Test(memplan, no_plan_is_faster_than_its_bound)
+{
+    static const struct tool_estimate_request clock = {
+        .system = TOOL_SYSTEM_EVENODD,
+        .strategy_given = true,
+        .device = "H200",
+        .layout = {.tensor = 1, .pipeline = 1, .context = 1, .expert = 1, .virtual_stages = 1}};
+    load("llama-3-70b");
+    for (uint32_t n = 0; n < 6; n++) {
+        struct tool_estimate_request request = clock;
+        struct tool_memplan_settings s = settings_of(1);
+        s.plan.device = "cuda";
+        s.plan.seq = 2048;
+        s.plan.recompute = n / 2 == 0 ? EO_RECOMPUTE_NONE : EO_RECOMPUTE_BLOCKS;
+        s.plan.recompute_blocks = n / 2 == 1 ? 40 : 80;
+        s.plan.lora.rank = request.run.lora_rank = n % 2 ? 16 : 0;
+        struct tool_memplan memplan = planned(&s);
+        const struct tool_best_cost cost = tool_best_cost_of(&memplan, &config, &request);
+        const double least = tool_best_least_ns(&s.plan, &config, &request);
+        cr_assert(least > 0.5 * cost.token_ns && least <= cost.token_ns, "case %u: %g ns of %g", n, least, cost.token_ns);
+        tool_memplan_fini(&memplan);
+    }
+}
+
+/* Goal: what Muon sends counts. Method: beside AdamW's it is a gather of each matrix and a scatter of the results. */
+Test(memplan, matrices_of_muon_are_received)
+{
+    load("llama-3.2-1b");
+    struct tool_memplan_settings s = settings_of(16);
+    struct tool_memplan memplan = planned(&s);
+    const struct tool_traffic plain = tool_traffic_of(&memplan);
+    tool_memplan_fini(&memplan);
+    s.plan.optimizer = EO_OPTIMIZER_MUON;
+    memplan = planned(&s);
+    const struct tool_traffic muon = tool_traffic_of(&memplan);
+    tool_memplan_fini(&memplan);
+    cr_assert(muon.received_bytes > plain.received_bytes && muon.between_bytes > plain.between_bytes &&
+                  muon.collectives == plain.collectives + 2 * config.layer_count,
+              "%u collectives, %u of AdamW", muon.collectives, plain.collectives);
+}

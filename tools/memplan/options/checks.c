@@ -168,6 +168,10 @@ static void check_systems(const struct argp_state *state, struct tool_memplan_as
     if (m->fit == TOOL_FIT_BEST_LAYOUT && (m->html_path || m->settings.plan.lora.rank))
         argp_error(state, "--fit best-layout: for --html give the layout that it finds, and leave --lora out");
     e->asked = &m->settings;
+    if (m->fit == TOOL_FIT_MIN_GPUS && !tool_memplan_given(m, KEY_WORLD))
+        m->settings.plan.ranks = (uint32_t)tool_fit_world_unit(&m->settings);
+    if (m->fit == TOOL_FIT_MIN_GPUS || m->fit == TOOL_FIT_BEST_LAYOUT) /* each world and layout has its own */
+        return;
     if (tool_estimate_micro_batches(&m->settings.plan.micro_batches, e, &problem) < 0)
         argp_error(state, "%s", problem.text);
     if (m->settings.plan.micro_batches > TOOL_MICRO_BATCHES_MOST)

@@ -85,8 +85,6 @@ _Static_assert(KEY_END - KEY_MODEL <= 128, "options have a bit each");
 /* Of options, a bit each. */
 __extension__ typedef unsigned __int128 tool_memplan_bits;
 
-enum { TOOL_MICRO_BATCHES_MOST = 4096 }; /* of a plan */
-
 enum { TOOL_ASKED_WORDS_MAX = 256 };
 
 struct tool_memplan_asked {

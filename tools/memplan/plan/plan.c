@@ -6,6 +6,8 @@
 
 #include "tools/memplan/plan/layout.h"
 
+enum { SEQ_MOST = 4096 }; /* where none is given */
+
 struct caught {
     char text[1024];
 };
@@ -26,7 +28,7 @@ static void fill_in(struct tool_memplan_settings *s, const struct tool_model_con
 {
     struct tool_plan_settings *p = &s->plan;
     s->on_gpu = s->on_gpu || strcmp(p->device, "cuda") == 0;
-    tool_plan_settings_complete(p, shape, 4096, s->on_gpu);
+    tool_plan_settings_complete(p, shape, SEQ_MOST, s->on_gpu);
     if (p->recompute == EO_RECOMPUTE_BLOCKS && p->recompute_blocks > config->layer_count)
         p->recompute_blocks = config->layer_count;
     if (p->recompute == EO_RECOMPUTE_BLOCKS && p->recompute_blocks == 0)
@@ -53,7 +55,7 @@ static eo_status make_plan(struct tool_memplan *m, const struct tool_model_confi
 {
     const struct tool_slice *slice = &m->settings.slice;
     struct tool_plan_settings own = m->settings.plan;
-    own.ranks /= tool_slice_cuts(slice); /* that hold the same part */
+    own.ranks /= (uint32_t)tool_slice_cuts(slice); /* that hold the same part */
     own.seq /= slice->context ? slice->context : 1;
     struct tool_plan_params params = tool_plan_params_of(&own, shape, log);
     params.plan.draft = m->settings.draft;
@@ -92,18 +94,26 @@ static eo_status check_slice(struct tool_memplan_settings *s, const struct tool_
 {
     struct tool_slice *c = &s->slice;
     const struct tool_shape shape = tool_shape_of(config);
-    const struct tool_layout layout = {.ranks = s->plan.ranks, .tensor = c->tensor, .pipeline = c->pipeline, .context = c->context,
-                                       .expert = c->expert ? c->expert : 1, .expert_tensor = c->expert_tensor,
-                                       .virtual_stages = tool_slice_chunks(c), .sequence_parallel = c->sequence_parallel,
-                                       .batch = s->plan.batch, .seq = s->plan.seq ? s->plan.seq : config->context,
+    const struct tool_layout layout = {.ranks = s->plan.ranks,
+                                       .tensor = c->tensor,
+                                       .pipeline = c->pipeline,
+                                       .context = c->context,
+                                       .expert = c->expert ? c->expert : 1,
+                                       .expert_tensor = c->expert_tensor,
+                                       .virtual_stages = tool_slice_chunks(c),
+                                       .sequence_parallel = c->sequence_parallel,
+                                       .batch = s->plan.batch,
+                                       .seq = s->plan.seq,
                                        .micro_batches = s->plan.micro_batches};
     EO_TRY(tool_layout_check(&layout, &shape, problem));
     if (tool_slice_expert_parts(c) == 0)
         return tool_problem_set(problem, EO_ERR_INVALID, "--etp %u x --ep %u is no multiple of --tp %u: ranks with one expert have "
                                 "other parts of the layer around it", c->expert_tensor, c->expert, c->tensor);
     if (s->plan.strategy == EO_STRATEGY_HSDP && s->plan.ranks / tool_slice_cuts(c) % s->plan.shard_group)
-        return tool_problem_set(problem, EO_ERR_INVALID, "--strategy hsdp:%u: groups of %u do not divide the %u ranks that hold the "
-                                "same part", s->plan.shard_group, s->plan.shard_group, s->plan.ranks / tool_slice_cuts(c));
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--strategy hsdp:%u: groups of %u do not divide the %u ranks that hold the "
+                                "same part",
+                                s->plan.shard_group, s->plan.shard_group, (uint32_t)(s->plan.ranks / tool_slice_cuts(c)));
     c->micro_batches = s->plan.micro_batches;
     c->in_flight = 0;
     for (uint32_t chunk = 0; chunk < tool_slice_chunks(c); chunk++)
@@ -121,6 +131,8 @@ static eo_status plan_stage(struct tool_memplan *out, const struct tool_model_co
     struct tool_memplan_settings *s = &out->settings;
     eo_transformer_config shape;
     struct tool_model_config cut;
+    if (s->plan.seq == 0)
+        s->plan.seq = config->context < SEQ_MOST ? config->context : SEQ_MOST;
     if (!tool_slice_is_whole(&s->slice)) {
         EO_TRY(check_slice(s, config, problem));
         tool_slice_config(&cut, config, &s->slice);

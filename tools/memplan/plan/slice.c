@@ -10,13 +10,14 @@ static uint32_t group_of(uint32_t ranks)
 
 bool tool_slice_is_whole(const struct tool_slice *slice)
 {
-    return group_of(slice->tensor) * group_of(slice->pipeline) * group_of(slice->context) * group_of(slice->expert) *
-               group_of(slice->expert_tensor) == 1;
+    return (uint64_t)group_of(slice->tensor) * group_of(slice->pipeline) * group_of(slice->context) * group_of(slice->expert) *
+               group_of(slice->expert_tensor) ==
+           1;
 }
 
-uint32_t tool_slice_cuts(const struct tool_slice *slice)
+uint64_t tool_slice_cuts(const struct tool_slice *slice)
 {
-    return group_of(slice->tensor) * group_of(slice->pipeline);
+    return (uint64_t)group_of(slice->tensor) * group_of(slice->pipeline);
 }
 
 uint32_t tool_slice_chunks(const struct tool_slice *slice)

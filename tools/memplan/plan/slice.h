@@ -20,7 +20,7 @@ struct tool_slice {
 #define TOOL_SLICE_FULLEST UINT32_MAX
 
 bool tool_slice_is_whole(const struct tool_slice *slice);
-uint32_t tool_slice_cuts(const struct tool_slice *slice); /* parts of the weights: tensor x pipeline */
+uint64_t tool_slice_cuts(const struct tool_slice *slice); /* parts of the weights: tensor x pipeline */
 uint32_t tool_slice_chunks(const struct tool_slice *slice);
 /* Different experts' layers that the ranks hold who share all other weights. 0: no whole number. */
 uint32_t tool_slice_expert_parts(const struct tool_slice *slice);

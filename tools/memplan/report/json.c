@@ -23,10 +23,12 @@ static void write_settings(struct eo_json *json, const struct tool_memplan_view 
                   s->gradient_slots, recompute, tool_granularity_text(s, granularity), s->head_chunks, s->device, all->on_gpu, s->threads);
     const struct tool_slice *slice = &all->slice;
     if (!tool_slice_is_whole(slice))
-        eo_json_write(json, "'tp': %u, 'pp': %u, 'cp': %u, 'ep': %u, 'virtual_stages': %u, 'sequence_parallel': %i, 'stage': %u,"
-                      "'in_flight': %u, 'data_parallel': %u", slice->tensor, slice->pipeline, slice->context,
-                      slice->expert ? slice->expert : 1, tool_slice_chunks(slice), slice->sequence_parallel, slice->stage, slice->in_flight,
-                      s->ranks / (tool_slice_cuts(slice) * slice->context));
+        eo_json_write(json,
+                      "'tp': %u, 'pp': %u, 'cp': %u, 'ep': %u, 'virtual_stages': %u, 'sequence_parallel': %i, 'stage': %u,"
+                      "'in_flight': %u, 'data_parallel': %u",
+                      slice->tensor, slice->pipeline, slice->context, slice->expert ? slice->expert : 1,
+                      tool_slice_chunks(slice), slice->sequence_parallel, slice->stage, slice->in_flight,
+                      (uint32_t)(s->ranks / (tool_slice_cuts(slice) * slice->context)));
     eo_json_write(json, "}");
 }
 

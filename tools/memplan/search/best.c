@@ -33,7 +33,8 @@ double tool_best_least_ns(const struct tool_plan_settings *settings, const struc
     const double blocks = s->recompute_blocks < c->layer_count ? s->recompute_blocks : c->layer_count;
     const double again = s->recompute == EO_RECOMPUTE_BLOCKS ? (forward - ends) * blocks / c->layer_count : 0;
     const struct tool_device_rates *rates = clock ? tool_device_rates_find(clock->device) : NULL;
-    return rates ? (3 * forward + again) * 1e9 / (rates->product_flops * rates->product_share) : 0;
+    const double passes = s->lora.rank ? 2 : 3; /* frozen weights have no gradients */
+    return rates ? (passes * forward + again) * 1e9 / (rates->product_flops * rates->product_share) : 0;
 }
 
 /* The time that memplan --time prints. False: there is none. */

@@ -17,7 +17,9 @@ struct tool_search {
     uint64_t lower_bound_bytes; /* of the last plan, with what lies outside */
     uint32_t recompute_blocks;  /* as asked for */
     struct tool_best_cost cost; /* of the last plan, where the best is searched */
-    uint32_t sequences; /* of a step on a data-parallel rank, of a global batch; 0: none is asked for */
+    uint32_t global_batch;      /* of a step; 0: none is asked for */
+    uint32_t sequences;         /* ... of it on a data-parallel rank */
+    uint32_t unit;              /* tokens; max-seq: values count in it */
     const struct tool_estimate_request *clock; /* what orders the best; NULL: the rule */
 };
 
@@ -29,6 +31,9 @@ bool tool_search_fits(const struct tool_search *s, const struct tool_fit_point *
 
 /* The largest value in [least, most] that fits, where bytes grow with it. */
 void tool_search_largest(struct tool_search *s, uint64_t least, uint64_t most);
+
+/* Takes `sequences` of the global batch; false: no whole number of them. */
+bool tool_search_share(struct tool_search *s);
 
 /* tools/memplan/search/search_best.c */
 void tool_search_best(struct tool_search *s, const struct tool_best_kept *kept);

@@ -43,6 +43,13 @@ static uint32_t least_u32(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
+/* All further ones are as these are. Interleaved stages want whole groups of them. */
+static uint32_t micro_batches_enough(const struct tool_slice *slice)
+{
+    const uint32_t stages = slice->pipeline > 1 ? slice->pipeline : 1;
+    return (8 + 2 * slice->pipeline + stages - 1) / stages * stages;
+}
+
 static void set_value(struct tool_search *s, uint64_t value)
 {
     struct tool_plan_settings *t = &s->settings->plan;
@@ -51,14 +58,13 @@ static void set_value(struct tool_search *s, uint64_t value)
     case TOOL_FIT_BEST:
     case TOOL_FIT_BEST_LAYOUT:
         t->batch = (uint32_t)value;
-        if (s->sequences) /* more of them take no more memory, and the clock counts all */
-            t->micro_batches = least_u32(s->sequences / t->batch, t->graph ? UINT32_MAX : 8 + 2 * s->settings->slice.pipeline);
         break;
     case TOOL_FIT_MAX_SEQ:
-        t->seq = (uint32_t)value;
+        t->seq = (uint32_t)value * s->unit;
         break;
     case TOOL_FIT_MIN_GPUS:
         t->ranks = (uint32_t)value;
+        s->sequences = s->global_batch / t->ranks;
         break;
     case TOOL_FIT_MIN_RECOMPUTE:
         t->recompute = value ? EO_RECOMPUTE_BLOCKS : EO_RECOMPUTE_NONE;
@@ -76,6 +82,29 @@ static void set_value(struct tool_search *s, uint64_t value)
     case TOOL_FIT_NONE:
         break;
     }
+    if (s->sequences) /* more of them take no more memory, and the clock counts all */
+        t->micro_batches =
+            least_u32(s->sequences / t->batch, t->graph ? UINT32_MAX : micro_batches_enough(&s->settings->slice));
+}
+
+/* Ranks that a global batch is not shared by, in whole micro-batches. */
+static bool is_uneven(const struct tool_search *s)
+{
+    const struct tool_plan_settings *t = &s->settings->plan;
+    const uint64_t each = (uint64_t)t->batch * t->ranks;
+    return s->fit->kind == TOOL_FIT_MIN_GPUS && s->global_batch &&
+           (s->global_batch % each || s->global_batch / each > TOOL_MICRO_BATCHES_MOST);
+}
+
+bool tool_search_share(struct tool_search *s)
+{
+    const struct tool_slice *slice = &s->settings->slice;
+    const uint64_t cuts = tool_slice_cuts(slice) * (slice->context ? slice->context : 1), ranks = s->settings->plan.ranks;
+    const uint64_t replicas = ranks / cuts;
+    if (ranks % cuts || s->global_batch % replicas)
+        return false;
+    s->sequences = (uint32_t)(s->global_batch / replicas);
+    return true;
 }
 
 static struct tool_fit_point plan_point(struct tool_search *s, uint64_t value, bool draft)
@@ -85,6 +114,12 @@ static struct tool_fit_point plan_point(struct tool_search *s, uint64_t value, b
     s->cost = (struct tool_best_cost){0};
     struct tool_problem problem;
     set_value(s, value);
+    if (is_uneven(s)) {
+        snprintf(point.refused, sizeof(point.refused), "--global-batch %u is no 1 to %d micro-batches of %u x %u sequences",
+                 s->global_batch, TOOL_MICRO_BATCHES_MOST, s->settings->plan.ranks, s->settings->plan.batch);
+        s->lower_bound_bytes = UINT64_MAX;
+        return point;
+    }
     s->settings->draft = draft;
     const eo_status status = tool_memplan_create(&memplan, s->config, s->settings, &problem);
     s->settings->draft = false;
@@ -206,13 +241,41 @@ static uint64_t next_world(const struct tool_search *s, uint64_t world)
     return world + node;
 }
 
-/* Of whole nodes, and of whole groups of hsdp. */
-static uint64_t widest_world(const struct tool_memplan_settings *settings)
+uint64_t tool_fit_world_unit(const struct tool_memplan_settings *settings)
 {
-    uint64_t both = settings->gpus_per_node, group = settings->plan.shard_group ? settings->plan.shard_group : 1;
+    const uint64_t node = settings->gpus_per_node, group = settings->plan.shard_group ? settings->plan.shard_group : 1;
+    uint64_t both = node;
     while (both % group && both <= TOOL_PLAN_RANKS_MAX)
-        both += settings->gpus_per_node;
-    return both > TOOL_PLAN_RANKS_MAX ? TOOL_PLAN_RANKS_MAX : TOOL_PLAN_RANKS_MAX - TOOL_PLAN_RANKS_MAX % both;
+        both += node;
+    return both > TOOL_PLAN_RANKS_MAX ? TOOL_PLAN_RANKS_MAX : both;
+}
+
+/* Bytes that a world holds of the model at least: master weights and the optimizer's state, in shards. Those of LoRA train next
+ * to nothing, and what is offloaded does not count. */
+static uint64_t least_state(const struct tool_plan_settings *s, const struct tool_model_config *config)
+{
+    const uint64_t optimizer = s->optimizer == EO_OPTIMIZER_ADAMW ? 8 : s->optimizer == EO_OPTIMIZER_ADAMW8BIT ? 2 : 4;
+    const uint64_t each = s->offload_layers ? 0 : s->lora.rank ? s->float8_frozen ? 1 : 2 : 4 + optimizer;
+    return each * tool_model_config_parameters(config);
+}
+
+/* From a world on none fits: bytes beside the shards are too many. Padding makes wide worlds take more, so worlds between are
+ * asked, too. */
+static bool none_fits(struct tool_search *s, uint64_t world)
+{
+    const uint64_t unit = tool_fit_world_unit(s->settings);
+    for (uint64_t ranks = TOOL_PLAN_RANKS_MAX / unit * unit; ranks >= world && ranks >= unit; ranks = ranks / 2 / unit * unit) {
+        const struct tool_fit_point point = tool_search_try(s, ranks);
+        s->fit->neighbour = point;
+        if (point.refused[0] || s->lower_bound_bytes <= s->fit->capacity_bytes)
+            return false;
+    }
+    for (uint64_t ranks = world; ranks < unit; ranks = next_world(s, ranks)) {
+        s->fit->neighbour = tool_search_try(s, ranks);
+        if (!s->fit->neighbour.refused[0] && s->lower_bound_bytes <= s->fit->capacity_bytes)
+            return false;
+    }
+    return true;
 }
 
 /* Worlds are 1, 2, 4 ... up to a node, then whole nodes. All of them are tried, from the first whose shards alone could
@@ -220,19 +283,18 @@ static uint64_t widest_world(const struct tool_memplan_settings *settings)
 static void search_world(struct tool_search *s)
 {
     struct tool_fit *fit = s->fit;
-    const uint64_t state = 16 * tool_model_config_parameters(s->config);
+    const uint64_t state = least_state(&s->settings->plan, s->config);
     uint64_t world = 1;
     struct tool_fit_point last = {0};
-    const struct tool_fit_point widest = tool_search_try(s, widest_world(s->settings));
-    if (!widest.refused[0] && !tool_search_fits(s, &widest) && s->lower_bound_bytes > fit->capacity_bytes) {
-        fit->neighbour = widest;
-        snprintf(fit->note, sizeof(fit->note), "the memory of a rank at any world size is too large: use a smaller batch or "
-                 "sequence, more recompute, or --head-chunks");
-        return;
-    }
     while (state / world > fit->capacity_bytes && next_world(s, world) <= TOOL_PLAN_RANKS_MAX) {
         last = (struct tool_fit_point){.known = true, .value = world, .total_bytes = state / world};
         world = next_world(s, world);
+    }
+    if (none_fits(s, world)) {
+        snprintf(fit->note, sizeof(fit->note),
+                 "the memory of a rank at any world size is too large: use a smaller batch or "
+                 "sequence, more recompute, or --head-chunks");
+        return;
     }
     for (; world <= TOOL_PLAN_RANKS_MAX; world = next_world(s, world)) {
         const struct tool_fit_point point = tool_search_try(s, world);
@@ -312,6 +374,31 @@ static void search_strategy(struct tool_search *s)
                                  (double)columns[c].between_bytes / 1073741824.0);
 }
 
+/* Batches that divide a global one. The last has but one micro-batch, and may take less than the one before it. */
+static void search_divisors(struct tool_search *s)
+{
+    struct tool_fit *fit = s->fit;
+    for (uint32_t batch = 1; batch <= s->sequences && batch <= TOOL_BEST_BATCH_MAX; batch++) {
+        if (s->sequences % batch || s->sequences / batch > TOOL_MICRO_BATCHES_MOST)
+            continue;
+        const struct tool_fit_point point = tool_search_exact(s, batch);
+        fit->plan_count++;
+        if (tool_search_fits(s, &point)) {
+            fit->found = true;
+            fit->answer = point;
+            fit->neighbour = (struct tool_fit_point){0};
+        } else if (!fit->neighbour.known) {
+            fit->neighbour = point;
+        }
+    }
+}
+
+/* Tokens that the ranks of a slice share evenly. */
+static uint32_t sequence_unit(const struct tool_slice *slice)
+{
+    return (slice->context ? slice->context : 1) * (slice->sequence_parallel && slice->tensor ? slice->tensor : 1);
+}
+
 eo_status tool_fit_search(struct tool_fit *fit, enum tool_fit_kind kind, struct tool_model_config *config,
                           struct tool_memplan_settings *settings, const struct tool_best_kept *kept,
                           struct tool_problem *problem)
@@ -325,19 +412,26 @@ eo_status tool_fit_search(struct tool_fit *fit, enum tool_fit_kind kind, struct 
         return tool_problem_set(problem, EO_ERR_INVALID, "--fit max-layers: the layers of this model are not alike");
     const struct tool_memplan_settings before = *settings;
     struct tool_search s = {.fit = fit,
-                       .config = config,
-                       .settings = settings,
-                       .problem = problem,
-                       .begun_ns = tool_now_ns(),
-                       .no_drafts = kind == TOOL_FIT_MIN_GPUS || kind == TOOL_FIT_MIN_RECOMPUTE,
-                       .recompute_blocks = settings->plan.recompute_blocks};
+                            .config = config,
+                            .settings = settings,
+                            .problem = problem,
+                            .begun_ns = tool_now_ns(),
+                            .no_drafts = kind == TOOL_FIT_MIN_GPUS || kind == TOOL_FIT_MIN_RECOMPUTE,
+                            .recompute_blocks = settings->plan.recompute_blocks,
+                            .global_batch = kept ? kept->global_batch : 0,
+                            .unit = 1};
     const uint32_t layers = config->layer_count;
     switch (kind) {
     case TOOL_FIT_MAX_BATCH:
-        tool_search_largest(&s, 1, 1 << 20);
+        if (!s.global_batch)
+            tool_search_largest(&s, 1, 1 << 20);
+        else if (tool_search_share(&s))
+            search_divisors(&s);
         break;
     case TOOL_FIT_MAX_SEQ:
-        tool_search_largest(&s, 1, config->context);
+        s.unit = sequence_unit(&settings->slice);
+        if (s.unit <= config->context)
+            tool_search_largest(&s, 1, config->context / s.unit);
         break;
     case TOOL_FIT_MAX_LAYERS:
         tool_search_largest(&s, 1, TOOL_CONFIG_LAYERS_MAX);
@@ -366,5 +460,9 @@ eo_status tool_fit_search(struct tool_fit *fit, enum tool_fit_kind kind, struct 
     config->layer_count = layers;
     if (fit->found && !is_best)
         set_value(&s, fit->answer.value);
+    if (fit->found && !is_best && s.sequences)
+        settings->plan.micro_batches = s.sequences / settings->plan.batch;
+    fit->answer.value *= s.unit;
+    fit->neighbour.value *= s.unit;
     return EO_OK;
 }

@@ -41,9 +41,14 @@ struct tool_fit {
     char note[768];
 };
 
+enum { TOOL_MICRO_BATCHES_MOST = 4096 }; /* of a plan */
+
 /* False: no such search. */
 bool tool_fit_parse(const char *text, enum tool_fit_kind *out);
 const char *tool_fit_name(enum tool_fit_kind kind);
+
+/* The fewest ranks that are whole nodes, and whole groups of hsdp. */
+uint64_t tool_fit_world_unit(const struct tool_memplan_settings *settings);
 
 /* `settings` and `config` become the answer's, where there is one. Progress on standard error after a second. */
 EO_NODISCARD eo_status tool_fit_search(struct tool_fit *fit, enum tool_fit_kind kind, struct tool_model_config *config,

@@ -74,7 +74,7 @@ static void try_divisors(struct race *r, struct tool_fit *one)
 {
     struct tool_search *s = r->search;
     for (uint32_t batch = 1; batch <= s->sequences && batch <= TOOL_BEST_BATCH_MAX; batch++) {
-        if (s->sequences % batch || (r->kept->batch && batch != r->batch))
+        if (s->sequences % batch || s->sequences / batch > TOOL_MICRO_BATCHES_MOST || (r->kept->batch && batch != r->batch))
             continue;
         const struct tool_fit_point point = tool_search_try(s, batch);
         if (tool_search_fits(s, &point)) {
@@ -130,30 +130,19 @@ static void try_combinations(struct race *r)
     }
 }
 
-/* Sequences of a step on a data-parallel rank; false: no whole number of them. */
-static bool share_global_batch(struct race *r)
-{
-    struct tool_search *s = r->search;
-    const struct tool_slice *slice = &s->settings->slice;
-    const uint32_t cuts = tool_slice_cuts(slice) * (slice->context ? slice->context : 1), ranks = s->settings->plan.ranks;
-    if (ranks % cuts)
-        return false;
-    s->sequences = r->kept->global_batch / (ranks / cuts);
-    return r->kept->global_batch % (ranks / cuts) == 0;
-}
-
-/* Cuts of tensor groups within a node and of stages, powers of two, each with all combinations of whole blocks. What cannot be is
- * refused by the plan. */
+/* Cuts as they were given, else tensor groups within a node and stages, in powers of two; each with all combinations of whole
+ * blocks. What cannot be is refused by the plan. */
 static void try_layouts(struct race *r)
 {
     enum { STAGES_MOST = 16 };
     struct tool_search *s = r->search;
     const struct tool_slice given = s->settings->slice;
     const uint32_t node = s->settings->gpus_per_node, layers = s->config->layer_count;
-    for (uint32_t t = 1; t <= node; t *= 2)
-        for (uint32_t p = 1; p <= STAGES_MOST; p *= 2) {
-            if ((r->kept->tensor && t != (given.tensor ? given.tensor : 1)) || layers % p || s->config->head_count % t ||
-                (r->kept->pipeline && p != (given.pipeline ? given.pipeline : 1)))
+    const uint32_t tensor = r->kept->tensor && given.tensor ? given.tensor : 1,
+                   stages = r->kept->pipeline && given.pipeline ? given.pipeline : 1;
+    for (uint32_t t = tensor; t <= (r->kept->tensor ? tensor : node); t *= 2)
+        for (uint32_t p = stages; p <= (r->kept->pipeline ? stages : STAGES_MOST); p *= 2) {
+            if (layers % p || s->config->head_count % t)
                 continue;
             s->settings->slice = given;
             s->settings->slice.tensor = t;
@@ -163,7 +152,7 @@ static void try_layouts(struct race *r)
             s->settings->slice.stage = TOOL_SLICE_FULLEST;
             if (t * p == 1 && s->settings->slice.context == 1 && given.expert <= 1)
                 s->settings->slice = (struct tool_slice){0};
-            if (share_global_batch(r))
+            if (tool_search_share(s))
                 try_combinations(r);
         }
 }
@@ -175,11 +164,11 @@ void tool_search_best(struct tool_search *s, const struct tool_best_kept *kept)
     s->clock = kept->clock;
     if (fit->kind == TOOL_FIT_BEST_LAYOUT)
         try_layouts(&r);
-    else if (!kept->global_batch || share_global_batch(&r))
+    else if (!s->global_batch || tool_search_share(s))
         try_combinations(&r);
     *s->settings = r.settings;
     if (r.best.found && kept->global_batch)
-        (void)share_global_batch(&r);
+        (void)tool_search_share(s);
     if (r.best.found)
         tool_search_settle(s, &r.best.neighbour);
     if (r.best.found && r.settings.plan.recompute == EO_RECOMPUTE_BLOCKS && !kept->recompute)

@@ -38,7 +38,8 @@ struct tool_traffic tool_traffic_of(const struct tool_memplan *m)
         eo_plan_operation o;
         if (eo_plan_get_operation(m->plan, EO_LIST_STEADY, i, &o) < 0)
             continue;
-        if (o.kind == EO_OP_ALL_GATHER || o.kind == EO_OP_REDUCE_SCATTER)
+        if (o.kind == EO_OP_ALL_GATHER || o.kind == EO_OP_REDUCE_SCATTER || o.kind == EO_OP_MATRIX_GATHER ||
+            o.kind == EO_OP_MATRIX_SCATTER)
             add_received(&traffic, o.bytes, 1, shard);
         else if (o.kind == EO_OP_ALL_REDUCE)
             add_received(&traffic, o.bytes, 2, replicas);
