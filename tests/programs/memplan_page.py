@@ -3,7 +3,7 @@
 # Goal: the committed page (docs/memplan.html) is of these sources, and plans what memplan plans.
 # Method: hashes of the sources stand in the page. The WebAssembly in it runs under node for more than 50 settings, good ones
 #         and refused ones: status, JSON, reports and errors are memplan's, byte for byte. memplan --html writes that page
-#         with its settings filled in. Without node a part is skipped, and says so.
+#         with its settings filled in. Words become controls and words again (memplan_settings.mjs). Without node a part is skipped, and says so.
 # usage: memplan_page.py MEMPLAN SOURCE
 import json
 import os
@@ -185,6 +185,29 @@ def check_html(folder):
     result(again["status"] == 0 and "--gather" in words and "--gpus-per-node" in words, "and it is a command line", [words, again["err"]])
 
 
+def check_settings():
+    """Words come back as they went in, from memplan --html and from a link; of a table no JSON is asked."""
+    kept = ["--model gpt2 --device-memory " + size for size in ("4GiB", "4.5GiB", "24GB", "500GiB", "100MiB", "24.25GiB", "80")]
+    kept += ["--model gpt2 --device H100 --time" + more for more in (
+        "", " --headroom 5%", " --headroom 5000000000B", " --headroom 2GB", f" --headroom {85010153472 - 40 * 2**30}B")]
+    kept += ["--model gpt2 --ranks 16 --system megatron --fit best", "--model gpt2 --ranks 16 --compare", "--model gpt2 --fit max-batch"]
+    cases = [{"asked": {"words": words.split(), "files": {}}} for words in kept]
+    cases += [{"hash": "#" + words.replace("%", "%25").replace(" ", "+")} for words in kept] + [{"hash": "#--model+gpt2+%E0%A"}]
+    done = subprocess.run([node, os.path.join(here, "memplan_settings.mjs"), os.path.join(source, "tools/memplan/web")],
+                          capture_output=True, text=True, check=False, input=json.dumps(cases))
+    if done.returncode:
+        result(False, "the page's settings run under node", [done.stderr])
+        return
+    answers = json.loads(done.stdout)
+    different = [f"{words}: {answer}" for words, answer in zip(kept * 2, answers)
+                 if sorted(answer["command"].split()) != sorted(words.split()) or answer["problem"]]
+    result(not different, f"the page keeps the words of {len(answers) - 1} links and pages", different)
+    tables = [words for words, answer in zip(kept, answers) if not any("--json" in asked for asked in answer["questions"])]
+    result(tables == kept[-3:-1], "it asks for JSON but where memplan prints a table", tables)
+    result("This link is cut" in answers[-1]["problem"] and "--model" in answers[-1]["command"],
+           "a link that is cut is told, and the page begins with other settings", [answers[-1]])
+
+
 def check_sources(folder):
     build = os.path.join(source, "tools/memplan/web/build.py")
     stale = subprocess.run([sys.executable, build, "--stale", page], capture_output=True, text=True, check=False)
@@ -211,6 +234,7 @@ with tempfile.TemporaryDirectory() as work:
     check_html(work)
     if node:
         check_answers(work)
+        check_settings()
     else:
         skip("the page answers as memplan does", "there is no node")
 finish()

@@ -8,7 +8,7 @@ const controls = [...document.querySelectorAll('[data-option]')];
 const partColours = {weights: 0, gradients: 2, optimizer: 3, buffers: 4, activations: 6, head: 8, workspaces: 7};
 const greys = {gaps: '#c3c8cf', outside: '#5b626c'};
 const fileKinds = ['config', 'rates', 'devices'], names = {config: 'config.json', rates: 'rates.json', devices: 'devices.json'};
-let lists, last, listed = '', address = '', addressTimer = 0;
+let lists, last, listed = '', address = '', addressTimer = 0, linkProblem = '';
 
 /* ---- the worker: one question at a time, and only the newest waits ---- */
 
@@ -138,7 +138,7 @@ function showPlaceholders(json) {
 
 function show(answer, words) {
   const text = answer.err.replace(/^memplan: /, '').replace(/\nTry `memplan.*\n/, '').trim();
-  at('problem').textContent = answer.status === 2 ? text || 'no answer' : '';
+  at('problem').textContent = answer.status === 2 ? text || 'no answer' : linkProblem;
   at('took').textContent = `Planned in ${answer.ms.toFixed(0)} ms`;
   at('readout').textContent = answer.status === 2 ? '' : text;
   document.body.dataset.state = answer.status === 2 ? 'refused' : 'planned';
@@ -148,6 +148,8 @@ function show(answer, words) {
     last = {json: answer.out, words, parsed: JSON.parse(answer.out)};
   } catch (error) { /* words that print a table in the place of JSON */
     at('report').textContent = answer.out;
+    at('total').textContent = at('verdict').textContent = '';
+    document.querySelector('details').open = true;
     return;
   }
   const json = last.parsed;
@@ -162,8 +164,14 @@ function show(answer, words) {
     showReport();
 }
 
+/* Of evenodd's own plans, with a picture. */
+const isOwn = words => at('system').selectedIndex === 0 && !words.includes('--compare');
+/* Of other systems searches and comparisons print a table in the place of JSON. */
+const isTable = words => !isOwn(words) && words.some(word => /^--(fit|compare)\b/.test(word));
+
 function showReport() {
-  ask('report', [...wordsOf(), ...at('system').selectedIndex === 0 ? ['--explain'] : []], answer => at('report').textContent = answer.out || answer.err);
+  const words = wordsOf();
+  ask('report', [...words, ...isOwn(words) ? ['--explain'] : []], answer => at('report').textContent = answer.out || answer.err);
 }
 
 function pictureWidth() {
@@ -171,10 +179,10 @@ function pictureWidth() {
 }
 
 function update() {
-  const words = wordsOf(), isOwn = at('system').selectedIndex === 0;
-  at('memory-now').textContent = +at('memory').value ? (+at('memory').value).toFixed(1) + ' GiB' : 'not asked';
+  const words = wordsOf(), elsewhere = /--(device-memory|headroom)\b/.test(at('more').value);
+  at('memory-now').textContent = elsewhere ? 'as other options say' : +at('memory').value ? (+at('memory').value).toFixed(1) + ' GiB' : 'not asked';
   showBudget();
   at('command').textContent = ['memplan', ...words].map(quoted).join(' ');
   writeAddress(words);
-  ask('plan', [...words, '--json', ...isOwn ? ['--svg', String(pictureWidth())] : []], answer => show(answer, words));
+  ask('plan', [...words, ...isTable(words) ? [] : ['--json'], ...isOwn(words) ? ['--svg', String(pictureWidth())] : []], answer => show(answer, words));
 }

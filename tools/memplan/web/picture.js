@@ -112,6 +112,8 @@ function takeLists(then) {
   ask('lists', textOf('devices') ? ['--devices', names.devices] : [], answer => {
     if (answer.status === 2 && !answer.out) {
       at('problem').textContent = answer.err;
+      if (lists) /* of the table: a plan says the same of its devices */
+        then();
       return;
     }
     const chosen = at('device').value;
@@ -130,6 +132,7 @@ function updateLists() {
 function listen() {
   at('settings').addEventListener('input', event => {
     const {id} = event.target;
+    linkProblem = '';
     if (id === 'device')
       setMemoryRange();
     if (id === 'model')
@@ -186,7 +189,7 @@ function listen() {
 }
 
 takeLists(() => {
-  const asked = JSON.parse(at('asked').textContent) || {words: ['--model', 'llama-3-8b', '--device', 'H100', '--seq', '8192'], files: {}};
+  const asked = askedFirst();
   const begin = () => {
     listen();
     update();

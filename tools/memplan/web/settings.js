@@ -59,6 +59,9 @@ function setMemoryRange() {
   slider.value = device() ? slider.max : 0;
 }
 
+/* A place of the slider for memory. */
+const hasPlace = gib => gib > 0 && gib * 2 % 1 === 0 && gib <= +at('memory').max;
+
 function takeBytes(text) {
   const match = /^([\d.]+)(B|KiB|MiB|GiB|TiB|KB|MB|GB|TB)$/.exec(text) || [0, 0, 'B'];
   const units = {B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: GIB, TiB: 2 ** 40, KB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12};
@@ -86,6 +89,7 @@ function takeBudget() {
 function takeWords(words, files) {
   const more = [];
   at('settings').reset();
+  setMemoryRange();
   for (const kind of fileKinds)
     at(kind).value = files[kind] || '';
   for (let i = 0; i < words.length; i++) {
@@ -104,16 +108,18 @@ function takeWords(words, files) {
       control.selectedIndex = Math.max(0, [...control.options].findIndex(one => one.value.toLowerCase() === value.toLowerCase()));
     else if (control)
       control.value = value;
-    else if (name === 'device-memory' && !words.includes('--device'))
+    else if (name === 'device-memory' && !words.includes('--device') && hasPlace(takeBytes(value) / GIB))
       at('memory').value = takeBytes(value) / GIB;
     else if (name !== 'time')
       more.push('--' + name, ...value === undefined ? [] : [value]);
     if (name === 'device')
       setMemoryRange();
   }
-  if (device() && more.indexOf('--headroom') >= 0 && /B$/.test(more[more.indexOf('--headroom') + 1])) {
-    const [, bytes] = more.splice(more.indexOf('--headroom'), 2);
-    at('memory').value = (device().bytes - takeBytes(bytes)) / GIB;
+  const headroom = more.indexOf('--headroom');
+  const left = device() && headroom >= 0 ? (device().bytes - takeBytes(more[headroom + 1])) / GIB : 0;
+  if (hasPlace(left) && left < +at('memory').max) {
+    more.splice(headroom, 2);
+    at('memory').value = left;
   }
   at('more').value = more.map(quoted).join(' ');
 }
@@ -130,10 +136,22 @@ function takeAll(words, files, then) {
   });
 }
 
+/* Of memplan --html, or of a first visit. */
+function askedFirst() {
+  return JSON.parse(at('asked').textContent) || {words: ['--model', 'llama-3-8b', '--device', 'H100', '--seq', '8192'], files: {}};
+}
+
 function readAddress(then) {
   const [words, ...files] = location.hash.slice(1).split('&');
+  let asked = askedFirst();
   address = location.hash;
-  takeAll(words.split('+').map(decodeURIComponent), Object.fromEntries(files.map(file => file.split('=').map(decodeURIComponent))), then);
+  linkProblem = '';
+  try {
+    asked = {words: words.split('+').map(decodeURIComponent), files: Object.fromEntries(files.map(file => file.split('=').map(decodeURIComponent)))};
+  } catch (error) {
+    linkProblem = 'This link is cut: its settings cannot be read. The page begins with others.';
+  }
+  takeAll(asked.words, asked.files, then);
 }
 
 function writeAddress(words) {
