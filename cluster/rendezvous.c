@@ -51,8 +51,8 @@ static eo_status check(const eo_rendezvous_params *p)
     EO_TRY(check_length(p->log, "port", p->port, sizeof(((struct eo_rendezvous *)NULL)->port)));
     EO_TRY(check_length(p->log, "job", p->job, sizeof(((struct eo_secret *)NULL)->job)));
     EO_REQUIRE(p->log, p->local_count == p->rank_count || p->rank_count == 1 || (p->address && p->port),
-               "the job spans several hosts (%u of %u ranks on this one), but the address of rank 0 is missing",
-               p->local_count, p->rank_count);
+               "the job spans several hosts (%u of %u ranks on this one), but the %s of rank 0 is missing",
+               p->local_count, p->rank_count, p->address ? "port" : "address");
     return EO_OK;
 }
 

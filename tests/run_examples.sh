@@ -6,7 +6,9 @@
 # runs as three ranks. Under the address sanitizer a leak is told on the standard error, and an exit status.
 #         The perceptron's loss falls to a third, the adapter's to a hundredth, and C++ fits the same line. Muon's losses are
 #         PyTorch's, which iterates in bf16; a training without Muon is another one from step 11 on.
-# usage: run_examples.sh LINE ITS_RANK_FAILS PROCESSES_EXAMPLE MLP LORA MUON ITS_LOSSES_IN_PYTORCH [LINE_IN_CPP]
+#         Processes under evenodd-launch and under mpirun (over MPI, too) fit README's line and end in peace; where one fails, all end.
+# usage: run_examples.sh LINE ITS_RANK_FAILS PROCESSES_EXAMPLE MLP LORA MUON ITS_LOSSES_IN_PYTORCH PROCESSES ITS_RANK_FAILS
+#        LAUNCH|none MPIRUN|none [LINE_IN_CPP]
 set -u
 . "$(dirname "$0")/tap/tap.sh"
 work=$(mktemp -d) || exit 1
@@ -19,9 +21,9 @@ fits() # PROGRAM
 }
 fits "$1"
 result $? "README's example fits its line"
-if [ $# = 8 ]; then
+if [ $# = 12 ]; then
     line=$(cat "$work/out")
-    fits "$8" && [ "$(cat "$work/out")" = "$line" ]
+    fits "${12}" && [ "$(cat "$work/out")" = "$line" ]
     result $? 'and so does the one in C++, with the same sum'
 else
     skip 'the example in C++' 'no C++ compiler'
@@ -45,10 +47,35 @@ began=$(date +%s)
 result $? 'where a rank fails the other is told, and all is given back'
 
 for rank in 0 1 2; do
-    "$3" $rank 3 >"$work/$rank" 2>>"$work/err" || echo "rank $rank: status $?" >>"$work/err" &
+    "$3" $rank 3 $$ >"$work/$rank" 2>>"$work/err" || echo "rank $rank: status $?" >>"$work/err" &
 done
 wait
 cat "$work"/[0-2] >"$work/out"
 [ "$(cat "$work/out")" = "$(printf 'rank 0 of 3\nrank 1 of 3\nrank 2 of 3')" ] && [ ! -s "$work/err" ]
 result $? 'three processes of one host are three ranks'
+
+starts() # LAUNCHER WORD...: two processes
+{
+    launcher=$1 name=$2
+    shift 2
+    if [ "$launcher" = none ]; then
+        skip "processes under $name" "there is no $name"
+        return
+    fi
+    "$launcher" -n 2 "$@" >"$work/out" 2>"$work/err" && grep -Eqx 'sum of squared errors: [0-9.]+(e-[0-9]+)?' "$work/out"
+    result $? "two processes under $name${2:+, collectives $2}, fit the line and end with status 0"
+}
+program=$8 failing=$9
+shift 9
+starts "$1" launch "$program"
+starts "$2" mpirun "$program"
+starts "$2" mpirun "$program" mpi
+if [ "$1" = none ]; then
+    skip 'a process that fails' 'there is no launch'
+else
+    began=$(date +%s)
+    "$1" -n 2 "$failing" >"$work/out" 2>"$work/err"
+    [ $? != 0 ] && [ ! -s "$work/out" ] && grep -q 'rank 1' "$work/err" && [ $(($(date +%s) - began)) -lt 30 ]
+    result $? 'where a process fails the other ends at once'
+fi
 finish

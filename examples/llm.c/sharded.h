@@ -7,7 +7,7 @@
  *     position 1 ... L  a block
  *     position L + 1    last norm, and the token embedding again as head
  *
- * llm.c finds a block's tensors at params.x + l * size, in stacks of all blocks. So sharded_pass sets the beginnings of the stacks
+ * llm.c finds a block's tensors at params.x + l * size, in stacks of all blocks. So sharded_point sets the beginnings of the stacks
  * in such a way that these sums point into the layer's buffer.
  */
 #include <evenodd/evenodd.h>

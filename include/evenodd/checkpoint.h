@@ -33,9 +33,9 @@ typedef struct eo_saver_params {
     eo_runtime *runtime;      /* required; must outlive the saver */
     const char *folder;       /* required: where checkpoints go; made by rank 0 if it is not there, but not
                                  the folders above it. One for all ranks */
-    uint32_t keep;            /* [0: all] when a new one is whole, it and the keep - 1 highest steps below it stay. Steps above
-                                 it, of a run that was begun anew at an earlier one, stay too, and eo_checkpoint_find takes
-                                 them for newest: begin such a run in another folder */
+    uint32_t keep;            /* [0: all] when a new one is whole, it and the keep - 1 highest steps below it stay. If you restarted
+                                 from an older checkpoint, later ones of the old run stay, and eo_checkpoint_find picks
+                                 them. Use a new folder */
     uint32_t blob_bytes_max;  /* [4096] of the trainer's own */
     const eo_log *log;        /* [silence] copied; called from the saver's thread too */
     bool in_place;            /* with GPUs: no copy of what is offloaded [only where host memory has no room for one] */
@@ -107,8 +107,8 @@ EO_EXPORT void eo_saver_destroy(eo_saver **saver);
  * offloaded is read from where it lies in host memory, the rest is copied; a recorded step waits until this rank's file is
  * written. One rank's disk may keep the others waiting: until the save is over collectives have more time than their timeout,
  * by a minute and what the largest file of a rank takes at 20 MB/s.
- * The schedule goes on as it was; with late updates those that are left are made first, and the next step runs the first-step
- * list.
+ * The schedule goes on as it was; with late updates those that are left are made first, and the next step gathers all
+ * weights anew.
  * Between steps; every rank, after the same step. Allocates nothing; waits for the copy (on a GPU it is only issued, unless
  * in place).
  * EO_OK, EO_IN_PROGRESS: the save before is not over, nothing was begun (on all ranks alike), EO_ERR_INVALID.
@@ -187,8 +187,9 @@ EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_blob(eo_checkpoint *checkpoint, u
                                                     uint32_t *bytes);
 
 /*
- * Fills this rank's shards and optimizer state, and sets the number of the step. Not collective, but all ranks must do
- * it, between steps; the next step runs the first-step list. EO_ERR_INVALID: another model, and nothing was changed (the
+ * Fills this rank's shards and optimizer state, and sets the number of the step. Every rank must call it before the
+ * next step, between steps; the calls do not wait for each other. The next step gathers all weights anew: a little slower, same
+ * bits, and it cannot be captured. EO_ERR_INVALID: another model, and nothing was changed (the
  * runtime logs what differs, see eo_runtime_error); EO_ERR_IO: a file is damaged, named with its section; then the runtime's
  * weights are worth nothing, and only its destruction is left. The other ranks do not learn of it by themselves: agree on
  * another checkpoint and make new runtimes, or call eo_world_abort.

@@ -6,6 +6,7 @@
  *                 eo_world_create_joined(&world, rendezvous)                                       its end of the world
  *                 ... training ...
  *                 eo_world_destroy, eo_rendezvous_destroy                                          waits for all ranks
+ *                 eo_mpi_stop()               of evenodd/world_mpi.h: ends MPI if the world started it; not after a failure
  *
  * The rendezvous stays open. A thread of its own in each process sends signs of life along a tree: the ranks of a host to
  * its first one, hosts to each other. A process that ends without having said so is told to all ranks at once, one that
@@ -13,8 +14,11 @@
  *
  * Who wants to join must know the token, 256 bits that whoever started the ranks has given to all of them; it is proven,
  * and never sent. What the ranks say to each other here is encrypted and authenticated; what collectives carry between hosts
- * (MPI, NCCL) is not. The library reads no environment: tools/shared/world_environment.c
+ * (MPI, NCCL) is not. The library reads no environment: examples/processes.c
  * shows what can be found there under mpirun, Slurm, torchrun and tools/launch.
+ *
+ * The rendezvous knows nothing of worlds. A rank that fails calls eo_rendezvous_fail and eo_world_abort; `failed` of the others
+ * calls eo_world_abort, or they wait in their collective until its timeout, and then ends the process.
  */
 #ifndef EVENODD_CLUSTER_H
 #define EVENODD_CLUSTER_H
@@ -37,14 +41,14 @@ typedef struct eo_rendezvous_params {
     uint32_t local_rank, local_count; /* [0, 1] among the ranks of this host: these meet without a network. Rank 0 has
                                          local rank 0 */
     const char *address, *port;       /* of rank 0, for ranks of several hosts: a name or number that the others reach, of
-                                         an interface of rank 0's host. With more than 8 ranks elsewhere the first
+                                         an interface of rank 0's host. Neither has a default. With more than 8 ranks elsewhere the first
                                          rank of another host listens too, at a free port of the address by which it reached
                                          rank 0: from 10 hosts on hosts connect to each other */
     const unsigned char *token;       /* [none: only on one host, or `insecure`] EO_TOKEN_BYTES */
     const char *job;                  /* [""] the same on all ranks of a job, another for every start: keeps jobs apart */
     const char *host;                 /* [its name] how this host is called in messages */
-    uint32_t timeout_ms;              /* [60000] the longest wait for all ranks to come; also in an exchange, for the
-                                         last from when the first is there */
+    uint32_t timeout_ms;              /* [60000] the longest wait for all ranks to join; in an exchange, for the last rank,
+                                         counted from the first */
     uint32_t silence_ms;              /* [60000] a rank that gives no sign of life for so long is lost */
     /* Called once, by the rendezvous' own thread, when any rank is lost or gives up. May be NULL. */
     void (*failed)(void *user, const eo_rank_failure *failure);
@@ -67,9 +71,10 @@ typedef struct eo_rank_info {
 typedef struct eo_world_join_params {
     eo_rendezvous *rendezvous;  /* required; outlives the world */
     const char *device;         /* ["cpu"] "cuda" */
-    uint32_t device_index;      /* [0] */
+    uint32_t device_index;      /* [0] which GPU of this host: as a rule the local rank */
     const char *collectives;    /* [cuda: "nccl"; cpu: "shared" (64 ranks at most) where all are on one machine, else
-                                   "mpi"] how ranks reach each other's memory */
+                                   "mpi": all started by Open MPI's mpirun or srun --mpi=pmix] how
+                                   ranks reach each other's memory */
     const char *mode;           /* nccl: see evenodd/world_nccl.h */
     bool launch_order_is_implicit; /* nccl: the same */
     uint32_t timeout_ms;        /* [60000] the longest wait for another rank in one collective */
@@ -112,7 +117,8 @@ EO_EXPORT void eo_rendezvous_destroy(eo_rendezvous **rendezvous);
 EO_EXPORT EO_NODISCARD eo_status eo_rendezvous_all_gather(eo_rendezvous *rendezvous, const void *send, uint32_t bytes,
                                                           void *recv);
 
-/* Tells all ranks that this one gives up, with `status` (< 0) and why. Any thread; waits for nothing. */
+/* Tells all ranks that this one gives up, with `status` (< 0) and why: `failed` is called there. Any thread; waits for nothing.
+ * Collectives of a world are not ended by it: see eo_world_abort. */
 EO_EXPORT void eo_rendezvous_fail(eo_rendezvous *rendezvous, eo_status status, const char *text);
 
 /* The first failure; false: there is none. Any thread. */

@@ -42,7 +42,8 @@ typedef struct eo_plan_params {
     uint32_t shard_group;     /* required by hsdp, where it divides rank_count: ranks that hold one copy in parts. In a
                                  summary: of any strategy (ddp: 1) */
     uint32_t micro_batches;   /* [1] a step */
-    uint32_t gather_slots;    /* [2] gather buffers for body layers, by position modulo this */
+    uint32_t gather_slots;    /* [2] gather buffers for body layers (all but a first and a last of their own size), by
+                                 position modulo this */
     uint32_t gradient_slots;  /* [2] likewise */
     eo_dtype dtype;           /* [EO_DTYPE_FP32] of gathered weights; master weights stay fp32, in bf16 as two halves */
     eo_dtype reduce_dtype;    /* [EO_DTYPE_FP32] of gradient buffers and their reduction, which sums in fp32. Gradients that

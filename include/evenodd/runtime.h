@@ -19,10 +19,12 @@
  *
  * All calls on a runtime come from one thread, the rank's compute thread. Collective calls (create, steps, weights,
  * sum) must be made by all ranks in the same order; two runtimes of a rank must be stepped in the same order on all
- * ranks. After an error other than EO_ERR_INVALID the runtime can only be destroyed.
+ * ranks. EO_ERR_INVALID and EO_ERR_UNSUPPORTED change nothing; after any other error of a call here the runtime can only be
+ * destroyed.
  *
- * No call keeps a pointer to the trainer's data: when it returns on this rank, what it was given may be written again or
- * freed, whatever other ranks do. Collectives compute in the floating-point mode (rounding, denormals) of the calling thread.
+ * No call keeps a pointer to the trainer's data, but for update_user, gradient_user, product_user, parallel.team and recorder,
+ * which outlive the runtime: when it returns on this rank, what it was given may be written again or freed, whatever other
+ * ranks do. Collectives compute in the floating-point mode (rounding, denormals) of the calling thread.
  */
 #ifndef EVENODD_RUNTIME_H
 #define EVENODD_RUNTIME_H
@@ -171,9 +173,9 @@ typedef struct eo_step_params {
                             optimizer. It begins as the weights before the first step */
     eo_not_finite on_not_finite;   /* [EO_STOP] of the gradient norm; the same on all ranks */
     const eo_parameter_group *groups; /* [all as above] by group (eo_parameter_params.group) */
-    uint32_t group_count;          /* further groups are as above */
-    double weight;       /* [0] of this rank's step, as its count of tokens: gradients are then divided by the sum over the
-                            ranks, so the trainer writes those of its summed loss, without eo_loss_scale. A rank without any
+    uint32_t group_count;          /* at most the model's highest group + 1; further groups are as above */
+    double weight;       /* [0] this rank's token count in the step. If any rank gives one, write gradients of the summed
+                            loss, not scaled by eo_loss_scale; the library divides by the total. A rank without any
                             gives 0; 0 on all ranks: gradients are taken as they are */
     float loss_scale;    /* [1] what the loss was multiplied by, beside: gradients are divided by it, before norm and clipping */
     float momentum;      /* [0.95] below 1: of EO_OPTIMIZER_MUON's matrices; all other numbers are AdamW's */
@@ -292,8 +294,8 @@ EO_EXPORT const char *eo_runtime_error(const eo_runtime *runtime);
  * changed. EO_ERR_COMM, EO_ERR_TIMEOUT: a rank is lost or disagrees.
  *
  * A gradient norm that is not finite leaves the weights as they are, and is EO_ERR_NOT_FINITE of eo_step_end, unless
- * on_not_finite says EO_SKIP. With report NULL a GPU is not waited for: then it is told when the step after the next
- * begins, on all ranks, and failures of the device by whichever call meets them.
+ * on_not_finite says EO_SKIP. With report NULL on a GPU, a bad norm is reported two steps later, by eo_step_begin on all
+ * ranks; a device failure by any later call.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_step_begin(eo_runtime *runtime);
 EO_EXPORT EO_NODISCARD eo_status eo_forward_begin(eo_runtime *runtime, uint32_t position, const eo_view **view);
@@ -319,9 +321,8 @@ EO_CALLER EO_NODISCARD eo_status eo_step_end(eo_runtime *runtime, const eo_step_
  * optimizer. Collective.
  *
  * What a step reads from the host must be in device memory before it begins: use eo_runtime_upload between steps, into
- * a persistent buffer, and eo_step_values() for the loss. Not in a step after create, evaluation, weights outside
- * the schedule or, with late updates, eo_saver_begin, for such a step gathers what others find: run one in the ordinary way
- * first. Ordinary steps may come between; they end in the same bits.
+ * a persistent buffer, and eo_step_values() for the loss. Refused for the first step after create,
+ * an evaluation, a weights call (or, with late updates, a save). Run one ordinary step first. Ordinary steps may come between; they end in the same bits.
  *
  * EO_ERR_INVALID      out of order, or the step before was not of the schedule: logged, nothing changed. Of eo_step_begin
  *                     after eo_step_capture: an evaluation, eo_sum or weights came between; nothing will be recorded, and
@@ -380,7 +381,8 @@ EO_EXPORT float eo_loss_scale(const eo_runtime *runtime); /* 1 / (ranks x micro-
 
 /*
  * Forward only, over the same shards: eo_forward_begin / eo_forward_end for every position in order (those with
- * `forward_in_backward` too) between these two. Between steps only; the next step runs the first-step list.
+ * `forward_in_backward` too) between these two. Between steps only; the next step gathers all weights anew: a little slower,
+ * same bits, and it cannot be captured.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_evaluation_begin(eo_runtime *runtime);
 EO_EXPORT EO_NODISCARD eo_status eo_evaluation_end(eo_runtime *runtime);
@@ -400,16 +402,17 @@ EO_EXPORT void *eo_view_gradient(const eo_runtime *runtime, const eo_view *view,
 EO_EXPORT EO_NODISCARD eo_status eo_sum(eo_runtime *runtime, double *values, uint32_t count);
 
 /*
- * Weights outside the schedule; between steps only; the streams are drained, and the next step runs the first-step
- * list. No rank ever holds more than one layer.
+ * Weights outside the schedule; between steps only; the streams are drained, and the next step gathers all
+ * weights anew, as after an evaluation. No rank ever holds more than one layer.
  *
  * fill    each rank fills its own shards: produce() writes elements [offset, offset + count) of the parameter, in one
- *         call or in several for consecutive parts; `values` is host memory. Not collective, but all ranks must do it.
+ *         call or in several for consecutive parts; `values` is host memory. Every rank must call it before the next step;
+ *         the calls do not wait for each other.
  *         Optimizer state is left alone.
  * visit   gathers layer after layer and calls back for each parameter in model order (frozen ones after the trainable ones of
  *         their layer) with its full values, in host memory that lives during the call. Collective.
  * read    full values of one parameter into the trainer's own buffer (NULL: this rank does not want it). Collective.
- * write   full values of one parameter, given on every rank. Not collective, but all ranks must do it.
+ * write   full values of one parameter, given on every rank. Called as fill is.
  *
  * Values are always the fp32 master weights. In bf16 too: both halves are gathered, so what is read and written again
  * loses nothing (a frozen layer has no low half: its weights are rounded when they are filled). Where the values are
@@ -430,7 +433,7 @@ EO_EXPORT EO_NODISCARD eo_status eo_weights_write(eo_runtime *runtime, const cha
 /*
  * Weights and their average change places, on all ranks, and at the next call back: what is evaluated, visited and read
  * in between is the average. Nothing is rounded, so the weights come back bit by bit. Frozen layers have no average.
- * Collective, between steps; the next step runs the first-step list. Until they are back, steps, saves and writes of
+ * Collective, between steps; the next step gathers all weights anew, as after an evaluation. Until they are back, steps, saves and writes of
  * weights are refused. EO_ERR_INVALID: the plan has no `ema`, or during a step.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_weights_swap_ema(eo_runtime *runtime);
