@@ -26,7 +26,11 @@ struct rank {
 };
 
 /* A failed call ends the function with its status. */
-#define TRY(call) do { const eo_status status_ = (call); if (status_ < 0) return status_; } while (0)
+static void mlp_log_line(void *user, eo_log_level level, const char *text)
+{
+    (void)user, (void)level, fprintf(stderr, "%s\n", text);
+}
+static const eo_log mlp_log = {.write = mlp_log_line, .level = EO_LOG_WARN};
 
 static float random_number(uint64_t *state) /* from -1 to 1 */
 {
@@ -70,11 +74,11 @@ static eo_status train_step(struct rank *r, eo_runtime *rt, eo_step_report *repo
     const eo_view *view;
     for (int i = 0; i < 2 * POINTS; i++) /* fresh points, different ones on each rank */
         r->at[0][i / 2][i % 2] = random_number(&r->random);
-    TRY(eo_step_begin(rt));
+    EO_TRY(eo_step_begin(rt));
     for (uint32_t l = 0; l < LAYERS; l++) {
-        TRY(eo_forward_begin(rt, l, &view)); /* waits for the layer's full weights */
+        EO_TRY(eo_forward_begin(rt, l, &view)); /* waits for the layer's full weights */
         forward(r, (int)l, view->weights[0]);
-        TRY(eo_forward_end(rt, l)); /* from here on their buffer may take another layer */
+        EO_TRY(eo_forward_end(rt, l)); /* from here on their buffer may take another layer */
     }
     for (int p = 0; p < POINTS; p++) { /* the mean of squared errors, and its slope */
         const float *x = r->at[0][p], error = r->at[LAYERS][p][0] - (x[0] * x[0] + x[1] * x[1] < 0.5f ? 1.0f : -1.0f);
@@ -82,10 +86,10 @@ static eo_status train_step(struct rank *r, eo_runtime *rt, eo_step_report *repo
         r->slope[LAYERS][p][0] = 2 * error / POINTS * eo_loss_scale(rt); /* 1 / ranks, because gradients are summed */
     }
     for (uint32_t l = LAYERS; l-- > 0;) {
-        TRY(eo_backward_begin(rt, l, &view));  /* the weights again */
-        TRY(eo_gradients_begin(rt, l, &view)); /* waits until the gradient buffer is free */
+        EO_TRY(eo_backward_begin(rt, l, &view));  /* the weights again */
+        EO_TRY(eo_gradients_begin(rt, l, &view)); /* waits until the gradient buffer is free */
         backward(r, (int)l, view->weights[0], view->gradients[0]);
-        TRY(eo_backward_end(rt, l)); /* the ranks' gradients are added during the next layer's work */
+        EO_TRY(eo_backward_end(rt, l)); /* the ranks' gradients are added during the next layer's work */
     }
     return eo_step_end(rt, eo_step_params(.learning_rate = 0.01f, .clip = 1, .values = {loss}), report); /* AdamW */
 }
@@ -97,11 +101,11 @@ static eo_status train(struct rank *r, eo_runtime *rt)
     for (int l = 0; l < LAYERS; l++) {
         for (int i = 0; i < ins[l] * outs[l]; i++)
             weights[i] = random_number(&random) / sqrtf((float)ins[l]);
-        TRY(eo_weights_write(rt, names[l], weights));
+        EO_TRY(eo_weights_write(rt, names[l], weights));
     }
     eo_step_report report;
     for (int step = 1; step <= STEPS; step++) {
-        TRY(train_step(r, rt, &report));
+        EO_TRY(train_step(r, rt, &report));
         if (eo_runtime_rank(rt) == 0 && (step == 1 || step % 50 == 0))
             printf("step %3d   loss %.4f\n", step, report.values[0] / RANKS); /* values come back summed over the ranks */
     }
@@ -111,7 +115,7 @@ static eo_status train(struct rank *r, eo_runtime *rt)
 static void *rank_main(void *arg)
 {
     struct rank *r = arg; eo_runtime *rt = NULL;
-    r->status = eo_runtime_create(&rt, eo_runtime_params(.plan = plan, .world = r->world, .zero_gradients = true));
+    r->status = eo_runtime_create(&rt, eo_runtime_params(.plan = plan, .world = r->world, .zero_gradients = true, .log = &mlp_log));
     if (r->status < 0 || (r->status = train(r, rt)) < 0)
         eo_world_abort(r->world, eo_status_text(r->status)); /* or the other rank waits for this one */
     eo_runtime_destroy(&rt);
@@ -122,10 +126,10 @@ static void *rank_main(void *arg)
 static eo_status make_plan(eo_model *model)
 {
     for (uint32_t l = 0; l < LAYERS; l++) {
-        TRY(eo_model_add_layer(model, eo_layer_params(.name = names[l]), NULL));
-        TRY(eo_model_add_parameter(model, eo_parameter_params(.layer = l, .name = names[l], .dim_count = 2,
+        EO_TRY(eo_model_add_layer(model, eo_layer_params(.name = names[l]), NULL));
+        EO_TRY(eo_model_add_parameter(model, eo_parameter_params(.layer = l, .name = names[l], .dim_count = 2,
                                                               .dims = {(uint64_t)outs[l], (uint64_t)ins[l]}), NULL));
-        TRY(eo_model_add_position(model, eo_position_params(.layer = l), NULL));
+        EO_TRY(eo_model_add_position(model, eo_position_params(.layer = l), NULL));
     }
     return eo_plan_create(&plan, model, eo_plan_params(.rank_count = RANKS));
 }
@@ -135,8 +139,8 @@ int main(void)
     static struct rank ranks[RANKS];
     eo_world *worlds[RANKS] = {NULL};
     eo_model *model = NULL;
-    bool good = eo_model_create(&model, eo_model_params(.name = "mlp")) >= 0 && make_plan(model) >= 0 &&
-                eo_world_create_local(worlds, eo_world_params(.rank_count = RANKS)) >= 0;
+    bool good = eo_model_create(&model, eo_model_params(.name = "mlp", .log = &mlp_log)) >= 0 && make_plan(model) >= 0 &&
+                eo_world_create_local(worlds, eo_world_params(.rank_count = RANKS, .log = &mlp_log)) >= 0;
     for (int r = 0; r < RANKS && worlds[0]; r++) {
         ranks[r].world = worlds[r], ranks[r].random = (uint64_t)r + 100;
         pthread_create(&ranks[r].thread, NULL, rank_main, &ranks[r]);

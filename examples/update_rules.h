@@ -2,7 +2,8 @@
  *
  * Optimizers to give to eo_runtime_params.update, or to copy from: SGD with momentum, Lion, Adadelta and Adafactor, for
  * ranks on CPUs. `update_user` is the settings; the plan's optimizer_states are those named beside each. Padding has
- * gradients of zero and weights of zero, and all of these leave it so. docs/optimizers.md has each beside PyTorch's.
+ * gradients of zero and weights of zero, and all of these leave it so. Not for layers with `fp32` parameters in a plan of bf16:
+ * the weights of those are not split, and would be damaged. docs/optimizers.md has each beside PyTorch's.
  */
 #ifndef EO_EXAMPLES_UPDATE_RULES_H
 #define EO_EXAMPLES_UPDATE_RULES_H
@@ -37,9 +38,20 @@ static inline void rule_set_weight(const eo_shard *shard, uint64_t i, float weig
     }
 }
 
+/* In a step with several clip groups each parameter has the scale of its own. */
+static inline float rule_scale(const eo_shard *shard, uint64_t i)
+{
+    if (!shard->group_scales)
+        return shard->gradient_scale;
+    for (uint32_t k = 0; k < shard->part_count; k++)
+        if (i >= shard->parts[k].at && i - shard->parts[k].at < shard->parts[k].count)
+            return shard->group_scales[shard->parts[k].group];
+    return 0; /* padding */
+}
+
 static inline float rule_gradient(const eo_shard *shard, uint64_t i)
 {
-    return shard->gradient[i] * shard->gradient_scale;
+    return shard->gradient[i] * rule_scale(shard, i);
 }
 
 /* ---- SGD with momentum: optimizer_states = 1 ---- */

@@ -59,7 +59,8 @@ static void sharded_start(void)
     sharded.rank = sharded_number("EVENODD_RANK", 0);
     sharded.ranks = sharded_number("EVENODD_RANKS", 1);
     sharded_check(eo_rendezvous_create(&sharded.rendezvous, eo_rendezvous_params(
-        .rank = sharded.rank, .rank_count = sharded.ranks, .local_rank = sharded.rank, .local_count = sharded.ranks,
+        .rank = sharded.rank, .rank_count = sharded.ranks, .local_rank = sharded_number("EVENODD_LOCAL_RANK", 0),
+        .local_count = sharded_number("EVENODD_LOCAL_RANKS", 1),
         .job = getenv("EVENODD_JOB") ? getenv("EVENODD_JOB") : "llm.c alone", .log = &sharded_stderr)));
     sharded_check(eo_world_create_joined(&sharded.world, eo_world_join_params(.rendezvous = sharded.rendezvous,
                                                                              .log = &sharded_stderr)));

@@ -10,7 +10,11 @@
 
 enum { IN = 8, OUT = 6, RANK = 2, RANKS = 2, STEPS = 400 };
 enum { W, A, B }; /* places in views: the order in which parameters are added */
-#define TRY(call) do { const eo_status status_ = (call); if (status_ < 0) return status_; } while (0)
+static void lora_log_line(void *user, eo_log_level level, const char *text)
+{
+    (void)user, (void)level, fprintf(stderr, "%s\n", text);
+}
+static const eo_log lora_log = {.write = lora_log_line, .level = EO_LOG_WARN};
 
 static eo_plan *plan;
 
@@ -43,8 +47,8 @@ static eo_status run_step(eo_runtime *rt, uint32_t number, eo_step_report *repor
     float x[IN], low[RANK], y[OUT], error[OUT], d_low[RANK] = {0}, loss = 0, along = 0;
     for (uint32_t i = 0; i < IN; i++)
         x[i] = spread(number * IN + i);
-    TRY(eo_step_begin(rt));
-    TRY(eo_forward_begin(rt, 0, &view));
+    EO_TRY(eo_step_begin(rt));
+    EO_TRY(eo_forward_begin(rt, 0, &view));
     multiply(view->weights[W], x, OUT, IN, y);
     multiply(view->weights[A], x, RANK, IN, low);
     for (int i = 0; i < IN; i++)
@@ -54,9 +58,9 @@ static eo_status run_step(eo_runtime *rt, uint32_t number, eo_step_report *repor
         error[o] = added - (float)(o + 1) * along; /* the data: W x plus this */
         loss += error[o] * error[o] / 2;
     }
-    TRY(eo_forward_end(rt, 0));
-    TRY(eo_backward_begin(rt, 0, &view));
-    TRY(eo_gradients_begin(rt, 0, &view));
+    EO_TRY(eo_forward_end(rt, 0));
+    EO_TRY(eo_backward_begin(rt, 0, &view));
+    EO_TRY(eo_gradients_begin(rt, 0, &view));
     float *a = view->gradients[A], *b = view->gradients[B];
     for (int o = 0; o < OUT; o++)
         for (int r = 0; r < RANK; r++) {
@@ -67,7 +71,7 @@ static eo_status run_step(eo_runtime *rt, uint32_t number, eo_step_report *repor
     for (int r = 0; r < RANK; r++)
         for (int i = 0; i < IN; i++)
             a[r * IN + i] = d_low[r] * x[i];
-    TRY(eo_backward_end(rt, 0));
+    EO_TRY(eo_backward_end(rt, 0));
     return eo_step_end(rt, eo_step_params(.learning_rate = 0.02f, .values = {(double)loss}), report);
 }
 
@@ -83,15 +87,15 @@ static eo_status train(eo_world *world, eo_runtime **rt)
 {
     eo_step_report report = {0};
     bool same = true;
-    TRY(eo_runtime_create(rt, eo_runtime_params(.plan = plan, .world = world)));
+    EO_TRY(eo_runtime_create(rt, eo_runtime_params(.plan = plan, .world = world, .log = &lora_log)));
     for (uint32_t parameter = W; parameter <= B; parameter++)
-        TRY(eo_weights_fill(*rt, parameter, fill, &parameter));
+        EO_TRY(eo_weights_fill(*rt, parameter, fill, &parameter));
     for (uint32_t step = 0; step < STEPS; step++) {
-        TRY(run_step(*rt, step * RANKS + eo_world_rank(world), &report));
+        EO_TRY(run_step(*rt, step * RANKS + eo_world_rank(world), &report));
         if (eo_world_rank(world) == 0 && (step % 100 == 0 || step + 1 == STEPS))
             printf("step %u loss %g\n", step + 1, report.values[0]);
     }
-    TRY(eo_weights_visit(*rt, check_frozen, &same));
+    EO_TRY(eo_weights_visit(*rt, check_frozen, &same));
     if (eo_world_rank(world) == 0)
         printf("W is %s\n", same ? "as it was" : "another one");
     return EO_OK;
@@ -109,12 +113,12 @@ static int rank_main(void *world)
 
 static eo_status describe(eo_model **model)
 {
-    TRY(eo_model_create(model, eo_model_params(.name = "an adapter")));
-    TRY(eo_model_add_layer(*model, eo_layer_params(.name = "linear"), NULL));
-    TRY(eo_model_add_parameter(*model, eo_parameter_params(.name = "W", .dim_count = 2, .dims = {OUT, IN}, .frozen = true), NULL));
-    TRY(eo_model_add_parameter(*model, eo_parameter_params(.name = "A", .dim_count = 2, .dims = {RANK, IN}), NULL));
-    TRY(eo_model_add_parameter(*model, eo_parameter_params(.name = "B", .dim_count = 2, .dims = {OUT, RANK}), NULL));
-    TRY(eo_model_add_position(*model, eo_position_params(.layer = 0), NULL));
+    EO_TRY(eo_model_create(model, eo_model_params(.name = "an adapter", .log = &lora_log)));
+    EO_TRY(eo_model_add_layer(*model, eo_layer_params(.name = "linear"), NULL));
+    EO_TRY(eo_model_add_parameter(*model, eo_parameter_params(.name = "W", .dim_count = 2, .dims = {OUT, IN}, .frozen = true), NULL));
+    EO_TRY(eo_model_add_parameter(*model, eo_parameter_params(.name = "A", .dim_count = 2, .dims = {RANK, IN}), NULL));
+    EO_TRY(eo_model_add_parameter(*model, eo_parameter_params(.name = "B", .dim_count = 2, .dims = {OUT, RANK}), NULL));
+    EO_TRY(eo_model_add_position(*model, eo_position_params(.layer = 0), NULL));
     return eo_plan_create(&plan, *model, eo_plan_params(.rank_count = RANKS));
 }
 
@@ -124,7 +128,7 @@ int main(void)
     eo_world *worlds[RANKS] = {NULL};
     thrd_t threads[RANKS];
     int failed[RANKS] = {1, 1};
-    const bool made = describe(&model) >= 0 && eo_world_create_local(worlds, eo_world_params(.rank_count = RANKS)) >= 0;
+    const bool made = describe(&model) >= 0 && eo_world_create_local(worlds, eo_world_params(.rank_count = RANKS, .log = &lora_log)) >= 0;
     for (int r = 0; r < RANKS && made; r++)
         thrd_create(&threads[r], rank_main, worlds[r]);
     for (int r = 0; r < RANKS && made; r++)

@@ -56,7 +56,6 @@ struct rank {
     const uint8_t *labels[1 << 12];
 };
 
-#define TRY(call) do { const eo_status status_ = (call); if (status_ < 0) return status_; } while (0)
 
 /* --- the passes of a unit ----------------------------------------------------------------------------------------- */
 
@@ -130,22 +129,22 @@ static eo_status train_step(struct rank *r, uint64_t step, double *loss)
     const eo_view *view;
     eo_step_report report;
     double own = 0;
-    TRY(eo_step_begin(r->runtime));
+    EO_TRY(eo_step_begin(r->runtime));
     for (uint32_t u = 0; u < job.unit_count; u++) {
-        TRY(eo_forward_begin(r->runtime, u, &view));
+        EO_TRY(eo_forward_begin(r->runtime, u, &view));
         unit_forward(r, u, view, step, true);
-        TRY(eo_forward_end(r->runtime, u));
+        EO_TRY(eo_forward_end(r->runtime, u));
     }
     for (uint32_t u = job.unit_count; u-- > 0;) {
-        TRY(eo_backward_begin(r->runtime, u, &view));
-        TRY(eo_gradients_begin(r->runtime, u, &view));
+        EO_TRY(eo_backward_begin(r->runtime, u, &view));
+        EO_TRY(eo_gradients_begin(r->runtime, u, &view));
         for (uint32_t b = 0; u + 1 == job.unit_count && b < job.batch_of_rank; b++)
             own += (double)network_loss(buffer(r, job.buffers.out[MODULES - 1]) + b * CLASSES, *r->labels[b], scale,
                                         buffer(r, job.buffers.slope[MODULES - 1]) + b * CLASSES);
         unit_backward(r, u, view, step);
-        TRY(eo_backward_end(r->runtime, u));
+        EO_TRY(eo_backward_end(r->runtime, u));
     }
-    TRY(eo_step_end(r->runtime, eo_step_params(.values = {own / job.batch}), &report));
+    EO_TRY(eo_step_end(r->runtime, eo_step_params(.values = {own / job.batch}), &report));
     *loss = report.values[0];
     return EO_OK;
 }
@@ -158,9 +157,9 @@ static eo_status evaluate(struct rank *r, double *loss, double *right)
         const uint64_t own = first + (uint64_t)r->rank * job.batch_of_rank;
         const eo_view *view;
         load(r, &job.test, NULL, own);
-        TRY(eo_evaluation_begin(r->runtime));
+        EO_TRY(eo_evaluation_begin(r->runtime));
         for (uint32_t u = 0; u < job.unit_count; u++) {
-            TRY(eo_forward_begin(r->runtime, u, &view));
+            EO_TRY(eo_forward_begin(r->runtime, u, &view));
             unit_forward(r, u, view, 0, false);
             for (uint32_t b = 0; u + 1 == job.unit_count && b < job.batch_of_rank && own + b < job.test.count; b++) {
                 const float *out = buffer(r, job.buffers.out[MODULES - 1]) + b * CLASSES;
@@ -170,11 +169,11 @@ static eo_status evaluate(struct rank *r, double *loss, double *right)
                 sums[0] += (double)network_loss(out, *r->labels[b], 1, NULL);
                 sums[1] += best == *r->labels[b];
             }
-            TRY(eo_forward_end(r->runtime, u));
+            EO_TRY(eo_forward_end(r->runtime, u));
         }
-        TRY(eo_evaluation_end(r->runtime));
+        EO_TRY(eo_evaluation_end(r->runtime));
     }
-    TRY(eo_sum(r->runtime, sums, 2));
+    EO_TRY(eo_sum(r->runtime, sums, 2));
     *loss = sums[0] / job.test.count;
     *right = sums[1] / job.test.count;
     return EO_OK;
@@ -211,7 +210,7 @@ static eo_status fill_weights(struct rank *r)
             status = eo_weights_write(r->runtime, name, values);
         }
         free(values);
-        TRY(status);
+        EO_TRY(status);
     }
     return EO_OK;
 }
@@ -220,16 +219,16 @@ static eo_status train(struct rank *r)
 {
     const uint32_t steps = job.train.count / job.batch; /* of an epoch: the rest is left out, another one each time */
     uint64_t step = 0;
-    TRY(fill_weights(r));
+    EO_TRY(fill_weights(r));
     for (uint32_t epoch = 0; epoch < job.epochs; epoch++) {
         double loss = 0, test_loss, right;
         r->optimizer.learning_rate = (float)(job.learning_rate * pow(job.gamma, epoch));
         shuffle(r, epoch);
         for (uint32_t i = 0; i < steps; i++) {
             load(r, &job.train, r->order, (uint64_t)i * job.batch + (uint64_t)r->rank * job.batch_of_rank);
-            TRY(train_step(r, ++step, &loss));
+            EO_TRY(train_step(r, ++step, &loss));
         }
-        TRY(evaluate(r, &test_loss, &right));
+        EO_TRY(evaluate(r, &test_loss, &right));
         if (r->rank == 0)
             printf("epoch %2u   loss %.4f   test loss %.4f   accuracy %.2f %%\n", epoch + 1, loss, test_loss, 100 * right);
     }
@@ -272,14 +271,14 @@ static eo_status add_layer(eo_model *model, uint32_t u)
     char name[NAME_BYTES];
     uint32_t layer;
     snprintf(name, sizeof(name), "unit%u", u);
-    TRY(eo_model_add_layer(model, eo_layer_params(.name = name), &layer));
+    EO_TRY(eo_model_add_layer(model, eo_layer_params(.name = name), &layer));
     for (uint32_t m = job.units[u].first; m < job.units[u].end; m++) {
         const struct module *module = &job.modules[m];
         snprintf(name, sizeof(name), "%s.weight", module->name);
-        TRY(eo_model_add_parameter(model, eo_parameter_params(.layer = layer, .name = name, .dim_count = 2,
+        EO_TRY(eo_model_add_parameter(model, eo_parameter_params(.layer = layer, .name = name, .dim_count = 2,
                                                               .dims = {module_patch(module), module->out_channels}), NULL));
         snprintf(name, sizeof(name), "%s.bias", module->name);
-        TRY(eo_model_add_parameter(model, eo_parameter_params(.layer = layer, .name = name, .dim_count = 1,
+        EO_TRY(eo_model_add_parameter(model, eo_parameter_params(.layer = layer, .name = name, .dim_count = 1,
                                                               .dims = {module->out_channels}), NULL));
     }
     return eo_model_add_position(model, eo_position_params(.layer = layer), NULL);
@@ -303,13 +302,13 @@ static eo_status add_buffers(eo_model *model)
         const uint64_t batch = job.batch_of_rank;
         const eo_moment forward = {EO_PASS_FORWARD, unit_of(m)}, backward = {EO_PASS_BACKWARD, unit_of(m)};
         const eo_moment after = {EO_PASS_BACKWARD, unit_of(m + 1 < MODULES ? m + 1 : m)}; /* of the module that reads it */
-        TRY(add_buffer(model, module->name, "product", batch * module_raw(module), forward, backward, &job.buffers.raw[m]));
-        TRY(add_buffer(model, module->name, "output", batch * module_out(module), forward, after, &job.buffers.out[m]));
-        TRY(add_buffer(model, module->name, "slope", batch * module_out(module), after, backward, &job.buffers.slope[m]));
+        EO_TRY(add_buffer(model, module->name, "product", batch * module_raw(module), forward, backward, &job.buffers.raw[m]));
+        EO_TRY(add_buffer(model, module->name, "output", batch * module_out(module), forward, after, &job.buffers.out[m]));
+        EO_TRY(add_buffer(model, module->name, "slope", batch * module_out(module), after, backward, &job.buffers.slope[m]));
         scratch = module_raw(module) > scratch ? module_raw(module) : scratch;
     }
     const uint64_t pixels = (uint64_t)job.train.height * job.train.width * job.batch_of_rank;
-    TRY(eo_model_add_buffer(model, eo_buffer_params(.name = "images", .bytes = pixels * sizeof(float), .persistent = true,
+    EO_TRY(eo_model_add_buffer(model, eo_buffer_params(.name = "images", .bytes = pixels * sizeof(float), .persistent = true,
                                                     .category = EO_CATEGORY_OTHER), &job.buffers.images));
     return eo_model_add_buffer(model, eo_buffer_params(.name = "scratch", .bytes = scratch * sizeof(float), .persistent = true,
                                                        .category = EO_CATEGORY_SCRATCH), &job.buffers.scratch);
@@ -318,8 +317,8 @@ static eo_status add_buffers(eo_model *model)
 static eo_status make_plan(eo_model *model)
 {
     for (uint32_t u = 0; u < job.unit_count; u++)
-        TRY(add_layer(model, u));
-    TRY(add_buffers(model));
+        EO_TRY(add_layer(model, u));
+    EO_TRY(add_buffers(model));
     return eo_plan_create(&job.plan, model, eo_plan_params(.rank_count = job.rank_count, .optimizer_states = 2));
 }
 

@@ -28,7 +28,11 @@ struct rank {
     float slope[LAYERS + 1][POINTS][WIDTH]; /* the slope of the loss by each of these */
 };
 
-#define TRY(call) do { const eo_status status_ = (call); if (status_ < 0) return status_; } while (0)
+static void muon_log_line(void *user, eo_log_level level, const char *text)
+{
+    (void)user, (void)level, fprintf(stderr, "%s\n", text);
+}
+static const eo_log muon_log = {.write = muon_log_line, .level = EO_LOG_WARN};
 
 /* In [-1, 1), from a number. */
 static float spread(uint32_t number)
@@ -98,18 +102,18 @@ static double loss_of(struct rank *r, float scale)
 static eo_status train_step(struct rank *r, eo_runtime *rt, eo_step_report *report)
 {
     const eo_view *view;
-    TRY(eo_step_begin(rt));
+    EO_TRY(eo_step_begin(rt));
     for (uint32_t l = 0; l < LAYERS; l++) {
-        TRY(eo_forward_begin(rt, l, &view));
+        EO_TRY(eo_forward_begin(rt, l, &view));
         forward(r, l, view->weights[0], view->weights[1]);
-        TRY(eo_forward_end(rt, l));
+        EO_TRY(eo_forward_end(rt, l));
     }
     const double loss = loss_of(r, eo_loss_scale(rt));
     for (uint32_t l = LAYERS; l-- > 0;) {
-        TRY(eo_backward_begin(rt, l, &view));
-        TRY(eo_gradients_begin(rt, l, &view));
+        EO_TRY(eo_backward_begin(rt, l, &view));
+        EO_TRY(eo_gradients_begin(rt, l, &view));
         backward(r, l, view->weights[0], view->gradients[0], view->gradients[1]);
-        TRY(eo_backward_end(rt, l));
+        EO_TRY(eo_backward_end(rt, l));
     }
     /* One learning rate serves both. The momentum is Muon's, the other numbers are AdamW's. */
     return eo_step_end(rt, eo_step_params(.learning_rate = 0.01f, .momentum = 0.95f, .beta2 = 0.95f, .eps = 1e-8f,
@@ -119,12 +123,12 @@ static eo_status train_step(struct rank *r, eo_runtime *rt, eo_step_report *repo
 static eo_status train(struct rank *r, eo_runtime **rt)
 {
     eo_step_report report;
-    TRY(eo_runtime_create(rt, eo_runtime_params(.plan = plan, .world = r->world, .zero_gradients = true)));
+    EO_TRY(eo_runtime_create(rt, eo_runtime_params(.plan = plan, .world = r->world, .zero_gradients = true, .log = &muon_log)));
     for (uint32_t l = 0; l < LAYERS; l++)
-        TRY(eo_weights_fill(*rt, 2 * l, fill, &l));
+        EO_TRY(eo_weights_fill(*rt, 2 * l, fill, &l));
     for (uint32_t step = 0; step < STEPS; step++) {
         draw(r, step);
-        TRY(train_step(r, *rt, &report));
+        EO_TRY(train_step(r, *rt, &report));
         if (eo_world_rank(r->world) == 0 && (step % 10 == 0 || step + 1 == STEPS))
             printf("step %u loss %.6f\n", step + 1, report.values[0] / RANKS);
     }
@@ -144,15 +148,15 @@ static int rank_main(void *arg)
 
 static eo_status describe(eo_model **model)
 {
-    TRY(eo_model_create(model, eo_model_params(.name = "a curve")));
+    EO_TRY(eo_model_create(model, eo_model_params(.name = "a curve", .log = &muon_log)));
     for (uint32_t l = 0; l < LAYERS; l++) {
         const struct layer *layer = &layers[l];
-        TRY(eo_model_add_layer(*model, eo_layer_params(.name = layer->name), NULL));
-        TRY(eo_model_add_parameter(*model, eo_parameter_params(.layer = l, .name = layer->name, .dim_count = 2,
+        EO_TRY(eo_model_add_layer(*model, eo_layer_params(.name = layer->name), NULL));
+        EO_TRY(eo_model_add_parameter(*model, eo_parameter_params(.layer = l, .name = layer->name, .dim_count = 2,
                                                                .dims = {layer->out, layer->in}, .matrix = layer->matrix), NULL));
-        TRY(eo_model_add_parameter(*model, eo_parameter_params(.layer = l, .name = layer->bias, .dim_count = 1,
+        EO_TRY(eo_model_add_parameter(*model, eo_parameter_params(.layer = l, .name = layer->bias, .dim_count = 1,
                                                                .dims = {layer->out}, .no_weight_decay = true), NULL));
-        TRY(eo_model_add_position(*model, eo_position_params(.layer = l), NULL));
+        EO_TRY(eo_model_add_position(*model, eo_position_params(.layer = l), NULL));
     }
     return eo_plan_create(&plan, *model, eo_plan_params(.rank_count = RANKS, .optimizer = EO_OPTIMIZER_MUON));
 }
@@ -164,7 +168,7 @@ int main(void)
     eo_world *worlds[RANKS] = {NULL};
     thrd_t threads[RANKS];
     int failed[RANKS] = {1, 1};
-    const bool made = describe(&model) >= 0 && eo_world_create_local(worlds, eo_world_params(.rank_count = RANKS)) >= 0;
+    const bool made = describe(&model) >= 0 && eo_world_create_local(worlds, eo_world_params(.rank_count = RANKS, .log = &muon_log)) >= 0;
     for (int r = 0; r < RANKS && made; r++) {
         ranks[r].world = worlds[r];
         thrd_create(&threads[r], rank_main, &ranks[r]);

@@ -46,8 +46,8 @@ typedef struct eo_saver_report {
     uint64_t step;        /* of the checkpoint that the others are of; 0: there was none */
     bool is_written;      /* now: it is whole, and its folder has its name on the disk */
     uint64_t file_bytes;  /* of this rank's file */
-    uint64_t copy_ns;     /* what steps lost: eo_saver_begin, from its call to its return, and waits for the thread */
-    uint64_t write_ns;    /* from then until the file was on the disk */
+    uint64_t copy_ns;     /* the time lost by steps: in eo_saver_begin, and in waits for the saver's thread */
+    uint64_t write_ns;    /* from the return of eo_saver_begin until the file was on the disk */
 } eo_saver_report;
 
 typedef struct eo_checkpoint_info {

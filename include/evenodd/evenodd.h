@@ -5,6 +5,7 @@
  *     eo_model    layers, parameters, order of execution, buffers       evenodd/model.h
  *     eo_plan     memory map, schedule, proof                           evenodd/plan.h
  *     eo_world    the ranks                                             evenodd/world.h, world_mpi.h, world_nccl.h
+ *     eo_rendezvous  how ranks that are processes meet                  evenodd/cluster.h
  *     eo_runtime  steps                                                 evenodd/runtime.h
  *     eo_saver, eo_checkpoint  what a run leaves on the disk            evenodd/checkpoint.h
  *     eo_gpu_profile  what GPUs ran                                     evenodd/gpu_profile.h

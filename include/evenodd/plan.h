@@ -67,9 +67,9 @@ typedef struct eo_plan_params {
                                  its use, so weights computed with are bf16 with four significant bits; master weights stay
                                  as they are. Needs dtype bf16 and groups of several ranks. The parts, and so the roundings,
                                  depend on the number of ranks */
-    bool offload_gradients;   /* [false] with offload_layers: their gradient shards too, between reduction and update, where a
-                                 layer has one contribution a step, not with replicas reduced in bf16. The layers updated
-                                 first keep them, for their buffers are fetched before */
+    bool offload_gradients;   /* [false] with offload_layers: their gradient shards lie on the disk too, between reduction and
+                                 update. Only of layers with one contribution a step; not where replicas reduce in bf16. The
+                                 layers updated first keep theirs in memory: their buffers are fetched earlier */
     bool ema;                    /* [false] an exponential moving average of the trainable weights: one fp32 array more a
                                     parameter, a rank's part of each layer beside its optimizer state. Updated with the weights
                                     (eo_step_params.ema_decay), saved and resharded with them; see eo_weights_swap_ema */

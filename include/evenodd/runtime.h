@@ -10,6 +10,9 @@
  *                              eo_backward_end(p)
  *     eo_step_end                clip by global norm, AdamW
  *
+ * A plan has two lists of operations (its schedule): the first step's gathers all weights, a later one's finds some that the
+ * step before has gathered for it. Who leaves the schedule, as by an evaluation, has the first step's list next.
+ *
  * Positions with `forward_in_backward` have no forward calls in training. A position of a frozen layer has
  * eo_backward_begin and eo_backward_end, and no eo_gradients_begin. Calls out of this order are refused by name.
  *

@@ -69,7 +69,7 @@ enum { EO_WORLD_NONE = -1 }; /* as a color: in no group */
 /*
  * Worlds inside a world, for a trainer's own layout of its ranks: ranks that give the same color form one, ordered by key
  * and then by their rank in `world`; *out is NULL for a rank whose color is (uint32_t)EO_WORLD_NONE. Collective over the
- * ranks of `world`, which must outlive it. What a rank is lost to in one of them it is lost to in all.
+ * ranks of `world`, which must outlive it. A rank that is lost to one of them is lost to all.
  * EO_OK, EO_ERR_INVALID, EO_ERR_NO_MEMORY, EO_ERR_UNSUPPORTED (these collectives have none: logged), EO_ERR_COMM,
  * EO_ERR_TIMEOUT.
  */

@@ -288,16 +288,16 @@ static void missing_ranks(void)
 
 static void bad_parameters(void)
 {
-    static const char *const cases[] = {"a rank outside its world", "all addresses of a host", "a network without a token",
-                                        "a port that is no number", "several hosts and no address",
-                                        "a token of zeros", "an address that is too long", "a port that is too long",
-                                        "a job that is too long"};
+    static const char *const cases[] = {
+        "a rank outside its world",     "all addresses of a host",  "a network without a token",   "a port that is no number",
+        "several hosts and no address", "a token of zeros",         "an address that is too long", "a port that is too long",
+        "a job that is too long",       "several hosts and no port"};
     static const unsigned char zeros[EO_TOKEN_BYTES];
     const char **const texts[] = {&members[1].params.address, &members[1].params.port, &members[1].params.job};
     char long_text[400];
     memset(long_text, '7', sizeof(long_text) - 1);
     long_text[sizeof(long_text) - 1] = '\0';
-    for (int i = 0; i < 9; i++) {
+    for (int i = 0; i < 10; i++) {
         prepare(2, 1);
         switch (i) {
         case 0: members[1].params.rank = 2; break;
@@ -309,11 +309,14 @@ static void bad_parameters(void)
         case 3: members[1].params.port = "http"; break;
         case 4: members[1].params.address = NULL; break;
         case 5: members[1].params.token = zeros; break;
+        case 9: members[1].params.port = NULL; break;
         default: *texts[i - 6] = long_text; break;
         }
         begin(1, 2);
         await(1, 2);
-        tap(members[1].status < 0 && strstr(members[1].log_text, i < 5 ? "" : i == 5 ? "token of zeros" : "longer than"), "refused at once: %s", cases[i]);
+        const char *reason = i == 4 ? "address of rank 0 is missing" : i == 9 ? "port of rank 0 is missing"
+                             : i < 5 ? "" : i == 5 ? "token of zeros" : "longer than";
+        tap(members[1].status < 0 && strstr(members[1].log_text, reason), "refused at once: %s", cases[i]);
     }
     prepare(2, 1);
     members[0].params.address = "192.0.2.1"; /* of documents: no host has it */

@@ -270,6 +270,7 @@ int main(void)
     const eo_step_params muon_step = {
         .learning_rate = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .exact = true};
     struct sgd sgd = {.learning_rate = 0.02f, .momentum = 0.9f, .weight_decay = 0.01f};
+    struct sgd clipped = {.learning_rate = 0.02f, .momentum = 0.9f, .weight_decay = 0.01f};
     struct sgd nesterov = {.learning_rate = 0.02f, .momentum = 0.9f, .nesterov = true};
     struct lion lion = {.learning_rate = 0.01f, .beta1 = 0.9f, .beta2 = 0.99f, .weight_decay = 0.1f};
     struct adadelta adadelta = {.learning_rate = 1, .rho = 0.9f, .eps = 1e-6f, .weight_decay = 0.01f};
@@ -286,6 +287,8 @@ int main(void)
         {"Muon, iterated in fp32", {.optimizer = EO_OPTIMIZER_MUON}, muon_step, losses_of_muon_in_fp32, 1e-5, NULL, NULL},
         {"Muon as it is, iterated in bf16", {.optimizer = EO_OPTIMIZER_MUON}, muon_step, losses_of_muon, 1e-4, NULL, NULL},
         {"SGD", {.optimizer_states = 1}, none, losses_of_sgd, 1e-5, sgd_update, &sgd},
+        {"SGD of one's own, clipped by group", {.optimizer_states = 1, .norm_parts = true}, clipped_step, losses_of_clipped, 1e-5,
+         sgd_update, &clipped},
         {"SGD, Nesterov's", {.optimizer_states = 1}, none, losses_of_nesterov, 1e-5, sgd_update, &nesterov},
         {"Lion", {.optimizer_states = 1}, none, losses_of_lion, 1e-5, lion_update, &lion},
         {"Adadelta", {.optimizer_states = 2}, none, losses_of_adadelta, 1e-5, adadelta_update, &adadelta},

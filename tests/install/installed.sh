@@ -50,6 +50,10 @@ if command -v readelf >/dev/null 2>&1; then
         readelf -d "$work/line" $(ls "$prefix"/bin/evenodd-* "$lib"/*.so 2>/dev/null) >"$log" 2>&1
     grep -q 'NEEDED.*libc\.so' "$log" && ! grep -qE 'NEEDED.*(libcu|libnccl|libnv|libmpi|libstdc)' "$log"
     result $? 'nothing that is installed, or linked with it, needs a library of CUDA, of MPI, or of C++'
+    # What docs/embedding.md names, and glibc's own.
+    readelf -d "$work/line" 2>&1 | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' >"$log"
+    [ -s "$log" ] && ! grep -vqE '^(lib(evenodd|sodium|uring|c|m|dl|rt|pthread)\.so|ld-linux)' "$log"
+    result $? 'a program needs libsodium, the C library, and liburing where that was found'
 else
     skip 'no library of CUDA is needed' 'there is no readelf'
 fi
