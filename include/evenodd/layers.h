@@ -244,7 +244,8 @@ EO_EXPORT void eo_decoder_forget(eo_decoder *decoder);
 EO_EXPORT void eo_decoder_destroy(eo_decoder **decoder);
 
 /* Useful FLOPs of one micro-batch of one rank, forward and backward, without recompute:
- * 6 x multiplied parameters x tokens + 6 x layers x heads x head size x seq x tokens (causal attention). */
+ * 6 x multiplied parameters x tokens + 6 x layers x heads x head size x seq x tokens (causal attention). Frozen parameters
+ * beside adapters count 4: their gradients are not computed. */
 EO_EXPORT double eo_transformer_flops(const eo_transformer *transformer);
 
 /* The products of a micro-batch, and how fast this machine runs one now with this team (best of a few runs, FLOP/s;
@@ -259,8 +260,10 @@ EO_EXPORT const char *eo_transformer_kernels(const eo_transformer *transformer);
 /*
  * The instruction set of the CPU that kernels use: "amx", "avx512_bf16", "avx512", "avx2" or "plain". The first two differ
  * from the third in their products of bf16. `select` forces a slower one, for tests (process-wide, before any use);
- * "reference" takes the kernels in plain C. Models that exist keep theirs. EO_ERR_UNSUPPORTED: this machine cannot run it.
- * `at` counts the names that this machine can run, best first; NULL behind the last.
+ * "reference" takes the kernels in plain C. Models that exist stay with these or leave them alone, and compute with the set in
+ * use. Products in fp32 are oneDNN's: they go by the last set that was selected before the first of them, and then stay with
+ * it. EO_ERR_UNSUPPORTED: this machine cannot run it. `at` counts the names that this machine can run, best first; NULL behind
+ * the last.
  */
 EO_EXPORT const char *eo_kernels_name(void);
 EO_EXPORT EO_NODISCARD eo_status eo_kernels_select(const char *name);

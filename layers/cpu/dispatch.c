@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include "layers/cpu/kernels.h"
 #include "layers/cpu/products/tiles.h"
 #include "layers/kernel_table.h"
 
@@ -126,6 +127,7 @@ eo_status eo_kernels_select(const char *name)
         if (!levels[level].runs())
             return EO_ERR_UNSUPPORTED;
         atomic_store_explicit(&level_picked, &levels[level], memory_order_relaxed);
+        eo_product_bound(name);
         atomic_store_explicit(&reference_selected, false, memory_order_relaxed);
         return EO_OK;
     }

@@ -53,6 +53,10 @@ eo_status eo_cpu_embedding_forward(eo_team *team, const struct eo_embedding *emb
 eo_status eo_cpu_embedding_backward(eo_team *team, const struct eo_embedding_gradient *embedding);
 eo_status eo_cpu_cross_entropy(eo_team *team, const struct eo_loss *loss);
 
+/* oneDNN's products in fp32 go no higher than this instruction set of eo_kernels_name. Before the first of them; later nothing
+ * changes. */
+void eo_product_bound(const char *level);
+
 /* eo_product_measure of a team of the CPU. */
 EO_NODISCARD eo_status eo_cpu_product_measure(eo_team *team, const eo_product *product, double *flops_per_s);
 

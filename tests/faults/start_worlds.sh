@@ -53,6 +53,32 @@ apart '--sample 7' '--sample 8'
 refused '"--sample" is 7 on rank 0 and 8 on rank 1'
 result $? 'refused: --sample 7 | --sample 8'
 
+# --- data with one name on two hosts
+mkdir -p host.0 host.1
+python3 - <<'END'
+import struct
+def write(path, count, boundary=0xffffffff, marks=None):
+    head = struct.pack("<iiI4sIIQI", 20240520, 1, count, b"EOTK", 256, boundary, 7, marks is not None).ljust(1024, b"\0")
+    with open(path, "wb") as file:
+        file.write(head + struct.pack(f"<{count}H", *(i * 7919 % 251 + 1 for i in range(count))) + (marks or b""))
+for host, count, marks in (0, 2000, None), (1, 3000, b"\x55" * 250):
+    write(f"host.{host}/train.bin", 2000)
+    write(f"host.{host}/val.bin", count)
+    write(f"host.{host}/marked.bin", 2000, marks=marks)
+END
+while IFS='|' read -r names message; do
+    # shellcheck disable=SC2016 # the shell under launch has the rank
+    timeout 120 "$launch" -n 2 sh -c 'cd host.$EVENODD_RANK; exec "$@"' x "$train" --model 2x32x2 --seq 16 --batch 1 --threads 1 \
+        --peak-seconds 0 --steps 4 --sample 0 $names >out 2>err </dev/null
+    status=$?
+    refused "$message"
+    result $? "refused: copies that differ: $names"
+done <<'END'
+--tokens train.bin --val-tokens val.bin --val-every 2|"data held back (samples)" is "
+--tokens marked.bin|"data" is "
+END
+rm -rf host.0 host.1
+
 # --- weights that a run begins with
 for seed in 1 2; do
     # shellcheck disable=SC2086 # lists of options

@@ -52,7 +52,7 @@ done
 told=0
 while IFS='|' read -r strategy batches words; do
     "$train" $quick --steps 1 --ranks 4 --reduce bf16 --strategy "$strategy" --micro-batches "$batches" >out 2>err &&
-        grep -q "reduced in $words, steps" out || told=1
+        grep -q "reduced in $words, steps" out && grep -q 'kernels: those in plain C, a few times slower' out || told=1
 done <<'END'
 zero2|2|bf16
 zero1|1|bf16, in fp32 after local sums of a layer's gradients
@@ -101,6 +101,9 @@ result $? 'a loss that is not finite ends with exit status 1, step and layer nam
     skips=$(grep -c '"skipped":true' spoiled.jsonl) && [ "$skips" -gt 2 ] &&
     grep -q "\"skipped_steps\":$skips," spoiled.jsonl && grep -q "$skips steps were not finite, and skipped" out
 result $? '--on-not-finite skip goes on, and log, summary and report count the steps'
+"$train" $quick --steps 12 --lr 1e18 --warmup 1 --on-not-finite skip >out 2>err && grep -q '11 steps were not finite' out &&
+    [ "$(grep -c '| *\*' out)" = 1 ]
+result $? 'skipped steps have no part in the curve'
 "$train" $quick --steps 6 --log plain.jsonl >out 2>err &&
     "$train" $quick --steps 6 --on-not-finite skip --log given.jsonl >out 2>err &&
     "$python" "$check" same-weights plain.jsonl given.jsonl >>out 2>>err && grep -q '"skipped_steps":0,' given.jsonl

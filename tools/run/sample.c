@@ -137,8 +137,8 @@ static eo_status make_decoder(struct draft *d, bool *has_cache)
         return status;
     EO_TRY(ask_all(rank, is_first && !d->decoder, &lacks));
     *has_cache = !lacks;
-    if (is_first && !lacks && has_team)
-        return eo_team_create(&d->team, threads);
+    if (is_first && !lacks && has_team && eo_team_create(&d->team, threads) < 0)
+        d->team = NULL; /* more threads than there may be: the rank's own do */
     return EO_OK;
 }
 

@@ -6,6 +6,7 @@
 #include "tools/train/train.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -62,7 +63,7 @@ static void on_step(void *user, const struct tool_job_step *step)
     struct train *train = user;
     const double step_s = (double)step->step_ns * 1e-9;
     train->skipped_count = step->skipped_count;
-    train->losses[train->step_count] = step->loss;
+    train->losses[train->step_count] = step->skipped ? NAN : step->loss; /* it taught nothing */
     train->host_s[train->step_count] = (double)step->host_ns * 1e-9;
     train->step_s[train->step_count++] = step_s;
     tool_run_logs_step(&train->logs, &train->job, step);

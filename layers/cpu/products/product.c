@@ -13,6 +13,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include <oneapi/dnnl/dnnl.h>
@@ -44,6 +45,21 @@ static dnnl_status_t sgemm_one_thread(const struct eo_multiply *p)
     if (before != 1)
         omp_set(before);
     return status;
+}
+
+void eo_product_bound(const char *level)
+{
+    static const struct {
+        const char *level;
+        dnnl_cpu_isa_t set;
+    } bounds[] = {{"amx", dnnl_cpu_isa_avx512_core_amx},
+                  {"avx512_bf16", dnnl_cpu_isa_avx512_core_bf16},
+                  {"avx512", dnnl_cpu_isa_avx512_core},
+                  {"avx2", dnnl_cpu_isa_avx2},
+                  {"plain", dnnl_cpu_isa_sse41}};
+    for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++)
+        if (strcmp(bounds[i].level, level) == 0)
+            (void)dnnl_set_max_cpu_isa(bounds[i].set); /* refused once it is in use */
 }
 
 struct product_job {

@@ -13,19 +13,45 @@
 #include "tools/run/checkpoint/kept_choice.h"
 #include "tools/shared/weights_hash.h"
 
-/* Enough of the data to know it again: how much there is, and a token here and there. A file of its own for what is held back
- * changes nothing of the training. */
-static uint64_t data_hash(const struct tool_data *data)
+static bool has_marks(const struct tool_data *data)
+{
+    for (; data; data = data->next)
+        if (data->counted)
+            return true;
+    return false;
+}
+
+/* A token here and there of so many from `begin` on, and whether it counts as a target. */
+static uint64_t hash_samples(uint64_t hash, const struct tool_data *data, uint64_t begin, uint64_t count)
 {
     enum { SAMPLES = 4096 };
-    uint64_t hash = tool_hash_more(TOOL_HASH_START, &data->training_count, sizeof(data->training_count));
-    const uint64_t count = data->is_held_apart ? data->training_count : data->count;
+    const bool marked = has_marks(data);
     for (uint64_t i = 0; i < SAMPLES && count; i++) {
+        const uint64_t at = begin + count / SAMPLES * i + count % SAMPLES * i / SAMPLES;
         uint32_t token_bytes;
-        const void *token = tool_data_at(data, count / SAMPLES * i + count % SAMPLES * i / SAMPLES, &token_bytes);
+        const void *token = tool_data_at(data, at, &token_bytes);
         hash = tool_hash_more(hash, token, token_bytes);
+        const uint8_t counts = marked ? (uint8_t)(tool_data_target(data, at) >= 0) : 0;
+        hash = tool_hash_more(hash, &counts, marked);
     }
-    return hash;
+    return tool_hash_more(hash, &marked, marked);
+}
+
+/* Enough of the data to know it again: how much there is, and samples of it. A file of its own for what is held back changes
+ * nothing of the training. */
+static uint64_t data_hash(const struct tool_data *data)
+{
+    const uint64_t hash = tool_hash_more(TOOL_HASH_START, &data->training_count, sizeof(data->training_count));
+    const bool cuts = data->is_packed; /* at the token that begins documents */
+    return hash_samples(tool_hash_more(hash, &data->origin.boundary, cuts ? sizeof(data->origin.boundary) : 0), data, 0,
+                        data->is_held_apart ? data->training_count : data->count);
+}
+
+uint64_t tool_job_held_back_hash(const struct tool_job *job)
+{
+    const struct tool_data *data = &job->data;
+    const uint64_t count = data->count - data->training_count;
+    return hash_samples(tool_hash_more(TOOL_HASH_START, &count, sizeof(count)), data, data->training_count, count);
 }
 
 static void describe_model(struct eo_json *json, const eo_transformer_config *c, const struct tool_model_config *origin,

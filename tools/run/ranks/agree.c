@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/run/checkpoint/checkpoint.h"
 #include "tools/run/ranks/world.h"
 #include "tools/shared/json_output.h"
 #include "tools/shared/weights_hash.h"
@@ -60,9 +61,11 @@ static void write_start(struct eo_json *json, const void *user)
         o->plan_only, o->plan.device, start->world->collectives ? start->world->collectives : "not given",
         tool_memory_name(o->memory), o->plan.graph, o->implicit_prefetch, o->reduce_inputs, o->dynamic_offload, start->init,
         start->job->val_every, start->job->early_stop.patience, path_value(o->val_tokens_path, tokens),
-        path_value(c->folder, folder), c->every, c->keep, c->used, c->in_place, c->resume, start->choices->sample_count,
-        path_value(start->choices->export_path, export_path), start->choices->merged, start->choices->no_hash ? "off" : "on");
+        path_value(c->folder, folder), c->every, c->keep, c->used, c->in_place, c->resume,
+        start->choices->sample_count, path_value(start->choices->export_path, export_path), start->choices->merged,
+        start->choices->no_hash ? "off" : "on");
     tool_job_settings(json, start->job);
+    eo_json_write(json, "{'data held back (samples)': %016" PRIx64 "}", tool_job_held_back_hash(start->job));
     eo_plan_write_json(start->job->plan, json->write, json->user);
 }
 

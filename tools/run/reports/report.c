@@ -125,7 +125,23 @@ void tool_report_start(const struct tool_job *job)
         printf("peak of the step's own matrix products, all ranks at once: %.0f GFLOP/s\n",
                job->peak_flops_per_s * 1e-9);
     report_bf16(job);
+    if (strcmp(eo_transformer_kernels(job->transformer), "reference") == 0 && strcmp(eo_kernels_name(), "reference") != 0)
+        printf("kernels: those in plain C, a few times slower, for no others write gradients in bf16 beside fp32; give --dtype "
+               "bf16 "
+               "or --reduce fp32\n");
     fflush(stdout);
+}
+
+/* Of steps that counted; NAN: of none. */
+static double mean_of_finite(const double *losses, uint64_t begin, uint64_t end)
+{
+    double sum = 0;
+    uint64_t count = 0;
+    for (uint64_t i = begin; i < end; i++) {
+        sum += isfinite(losses[i]) ? losses[i] : 0;
+        count += isfinite(losses[i]);
+    }
+    return count ? sum / (double)count : NAN;
 }
 
 /* Each column stands for the mean of some steps. */
@@ -136,18 +152,12 @@ void tool_report_loss(const double *losses, uint64_t count)
     const uint64_t columns = count < CURVE_COLUMNS ? count : CURVE_COLUMNS;
     double mean[CURVE_COLUMNS], low = INFINITY, high = -INFINITY;
     for (uint64_t c = 0; c < columns; c++) {
-        const uint64_t begin = c * count / columns, end = (c + 1) * count / columns;
-        mean[c] = 0;
-        for (uint64_t i = begin; i < end; i++)
-            mean[c] += losses[i] / (double)(end - begin);
-        low = fmin(low, mean[c]);
+        mean[c] = mean_of_finite(losses, c * count / columns, (c + 1) * count / columns);
+        low = fmin(low, mean[c]); /* of numbers alone */
         high = fmax(high, mean[c]);
     }
     const uint64_t final_count = count < 10 ? 1 : 10; /* a single step's loss says little */
-    double end = 0;
-    for (uint64_t i = count - final_count; i < count; i++)
-        end += losses[i] / (double)final_count;
-    printf("\nloss: %.4f in the first step, %.4f at the end%s\n", losses[0], end,
+    printf("\nloss: %.4f in the first step, %.4f at the end%s\n", losses[0], mean_of_finite(losses, count - final_count, count),
            final_count > 1 ? " (mean of 10 steps)" : "");
     const double height = high > low ? high - low : 1;
     for (int row = CURVE_ROWS - 1; row >= 0; row--) {
@@ -155,7 +165,7 @@ void tool_report_loss(const double *losses, uint64_t count)
         int used = 0, last = 0;
         char line[CURVE_COLUMNS + 1];
         for (uint64_t c = 0; c < columns; c++) {
-            const bool here = (int)lround((mean[c] - low) / height * (CURVE_ROWS - 1)) == row;
+            const bool here = isfinite(mean[c]) && (int)lround((mean[c] - low) / height * (CURVE_ROWS - 1)) == row;
             line[used++] = here ? '*' : ' ';
             last = here ? used : last;
         }
