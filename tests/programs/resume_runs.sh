@@ -95,6 +95,16 @@ result $? 'its checkpoint holds whole weights, so gathers may carry another type
 run --ranks 4 --batch 1 --resume saved/step-000000000005 && [ -n "$(hash)" ] && ! grep -q 'was .* now' err
 result $? 'resumed by twice the ranks, with as many sequences a step: nothing to warn of'
 
+python3 -c 'import struct, sys
+head = struct.pack("<iii", 20240520, 1, 4000).ljust(1024, b"\0")
+sys.stdout.buffer.write(head + struct.pack("<4000H", *(i * 7919 % 251 for i in range(4000))))' >tokens.bin
+by_tokens="--model $model --tokens tokens.bin --sample 0 --threads 1 --peak-seconds 0 --ranks 2 --batch 2"
+# shellcheck disable=SC2086 # lists of options
+"$train" $by_tokens $extra --seq 16 --steps 2 --checkpoint read >out 2>err &&
+    "$train" $by_tokens $extra --seq 32 --steps 3 --checkpoint read --resume >out 2>err &&
+    grep -aqE '"origin_sequence": ?4[^0-9]' read/step-000000000003/rank-00000
+result $? 'resumed with sequences of twice the length: 8 were read, so the fifth is next'
+
 run --ranks 2 --batch 2 --dtype bf16 --reduce bf16 --norms fp32 --checkpoint wide --steps 1 &&
     run --ranks 2 --batch 2 --dtype bf16 --on-not-finite skip --resume wide && grep -q 'reduce was "bf16", is "fp32" now' err &&
     grep -q 'norms was "fp32", is "dtype" now' err && grep -q 'on-not-finite was "stop", is "skip" now' err

@@ -204,12 +204,16 @@ static void go_on_in_data(struct tool_job *job, const json_t *saved, json_int_t 
     const json_int_t origin = json_integer_value(json_object_get(saved, "origin_sequence"));
     if (step < 0 || origin < 0 || sequences <= 0 || (uint64_t)step > job->first_step)
         return;
-    if ((uint64_t)sequences == sequences_of_a_step(job)) { /* as if nothing had been between */
+    const uint64_t old_seq = (uint64_t)json_integer_value(json_object_get(json_object_get(saved, "settings"), "seq")),
+                   seq = job->shape.seq;
+    const uint64_t read = (uint64_t)origin + (job->first_step - (uint64_t)step) * (uint64_t)sequences;
+    const bool moves = !job->data.is_text && old_seq > 0 && old_seq != seq; /* token files are counted in sequences */
+    if ((uint64_t)sequences == sequences_of_a_step(job) && !moves) {        /* as if nothing had been between */
         job->data.origin_step = (uint64_t)step;
         job->data.origin_sequence = (uint64_t)origin;
     } else {
         job->data.origin_step = job->first_step;
-        job->data.origin_sequence = (uint64_t)origin + (job->first_step - (uint64_t)step) * (uint64_t)sequences;
+        job->data.origin_sequence = moves ? (uint64_t)ceil((double)read * (double)old_seq / (double)seq) : read;
     }
 }
 
