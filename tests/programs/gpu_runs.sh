@@ -64,7 +64,7 @@ ends 'work that fails on the GPU ends the run' 1 \
 ends 'work that fails in a graph ends the run' 1 'step [2-4], rank 0: .*CUDA error 719.*lost to this process' lost=300 \
     --ranks 1 --repeatable
 ends "memory that NCCL does not get is told with NCCL's words" 1 'ncclMemAlloc: .*could not be reserved' fail=ncclMemAlloc:0
-ends 'pinned memory that is not there' 1 'MiB for pinned host buffers' fail=cudaHostAlloc:0
+ends 'pinned memory that is not there' 1 'the host gave no .* MiB of pinned memory' fail=cudaHostAlloc:0
 ends 'cuBLASLt that does not start' 1 'rank [0-9]: .*cublasLtCreate .* failed' fail=cublasLtCreate:0
 ends 'a product that fails: step, rank and call' 1 'step 1, rank [0-9].*cublasLtMatmul failed' fail=cublasLtMatmul:5 --repeatable
 ends 'a capture that fails: why, and the run goes on' 0 'cannot run as a graph here.*cudaStreamEndCapture' \
