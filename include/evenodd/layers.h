@@ -260,7 +260,7 @@ EO_EXPORT const char *eo_transformer_kernels(const eo_transformer *transformer);
 /*
  * The instruction set of the CPU that kernels use: "amx", "avx512_bf16", "avx512", "avx2" or "plain". The first two differ
  * from the third in their products of bf16. `select` forces a slower one, for tests (process-wide, before any use);
- * "reference" takes the kernels in plain C. Models that exist stay with these or leave them alone, and compute with the set in
+ * "reference" takes the kernels in plain C: a model stays with them, or without; between the others it follows the set in
  * use. Products in fp32 are oneDNN's: they go by the last set that was selected before the first of them, and then stay with
  * it. EO_ERR_UNSUPPORTED: this machine cannot run it. `at` counts the names that this machine can run, best first; NULL behind
  * the last.

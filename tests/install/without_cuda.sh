@@ -19,6 +19,7 @@ shown=$log
 names='libcuda|libcudart|libcublas|libcudnn|libnccl|libnvidia|libcupti|libmpi|libopen-'
 
 make_host "$work/host"
+# At -Og gcc warns of texts that are cut on purpose, and the host makes errors of warnings; our own builds judge them.
 host_build=$work/build build=$work/build/subprojects/evenodd
 { CC=$cc meson setup "$host_build" "$work/host" --force-fallback-for=evenodd -Doptimization=g -Dpkgconfig.relocatable=true \
     -Devenodd:default_library=shared -Devenodd:cuda=disabled -Devenodd:layers=enabled -Devenodd:tools=enabled \

@@ -190,7 +190,7 @@ if [ "$tool" != - ]; then # files and folders, in which no device has a part
     chmod 755 . && mkdir -m 777 elsewhere && as=
     [ "$(id -u)" != 0 ] || as='setpriv --reuid 65534 --clear-groups'
     if [ -n "$as" ] && ! $as test -x "$train"; then
-        echo 'ok - a checkpoint that may not be read # SKIP another user cannot run train here'
+        skip 'a checkpoint that may not be read' 'another user cannot run train here'
     else
         # shellcheck disable=SC2086 # a list of options
         (cd elsewhere && $as "$train" --model $model --seq 16 --sample 0 --threads 1 --peak-seconds 0 --text ../text --steps 12 $extra \

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/run/budget.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,34 +81,33 @@ struct disk_stream {
     eo_status status;
 };
 
-static void *measure_stream(void *arg)
+static void measure_stream(void *arg, uint32_t index)
 {
-    struct disk_stream *stream = arg;
+    struct disk_stream *stream = (struct disk_stream *)arg + index;
     const eo_log log = tool_job_log(&stream->log_catch);
     stream->status = eo_storage_measure(stream->folder, &log, &stream->bytes_per_s);
-    return NULL;
 }
 
-/* Of all ranks together, which copy at one time: a disk gives several more than one. `fastest` keeps what was found before. */
-static eo_status measure_disk(const struct tool_options *o, uint32_t ranks, double *fastest, struct tool_problem *reason)
+/* Of all ranks together, which copy at one time: a disk gives several more than one. `fastest` keeps what was found before.
+ * Without a team, of one. */
+static eo_status measure_disk(const struct tool_options *o, eo_team *team, uint32_t ranks, double *fastest,
+                              struct tool_problem *reason)
 {
     enum { STREAMS_MAX = 4 }; /* for memory, and for disks that more would not make faster */
     struct disk_stream streams[STREAMS_MAX];
-    pthread_t threads[STREAMS_MAX];
-    const uint32_t count = ranks < STREAMS_MAX ? ranks : STREAMS_MAX;
+    const eo_parallel parallel = team ? eo_team_parallel(team) : (eo_parallel){0};
+    const uint32_t count = !parallel.run ? 1 : ranks < STREAMS_MAX ? ranks : STREAMS_MAX;
     double sum = 0;
     eo_status status = EO_OK;
     for (uint32_t i = 0; i < count; i++) {
-        streams[i] = (struct disk_stream){.folder = o->offload_folder, .status = EO_ERR_NO_MEMORY};
+        streams[i] = (struct disk_stream){.folder = o->offload_folder};
         tool_log_catch_init(&streams[i].log_catch);
     }
-    uint32_t started = 1;
-    while (started < count && pthread_create(&threads[started], NULL, measure_stream, &streams[started]) == 0)
-        started++;
-    measure_stream(&streams[0]);
-    for (uint32_t i = 1; i < started; i++)
-        pthread_join(threads[i], NULL);
-    for (uint32_t i = 0; i < started && status >= 0; i++) {
+    if (parallel.run)
+        parallel.run(parallel.team, count, measure_stream, streams);
+    else
+        measure_stream(streams, 0);
+    for (uint32_t i = 0; i < count && status >= 0; i++) {
         const struct disk_stream *stream = &streams[i];
         status = stream->status;
         sum += stream->bytes_per_s;
@@ -177,7 +175,7 @@ static eo_status measure_rates(const struct tool_options *o, struct tool_rates *
             keep_best(&out->fp32_products_flops_per_s, products_rate(team, EO_DTYPE_FP32) / here);
         keep_best(&out->memory_bytes_per_s, memory_rate(team) / here);
         if (!no_disk->text[0])
-            (void)measure_disk(o, here, &out->disk_bytes_per_s, no_disk);
+            (void)measure_disk(o, team, here, &out->disk_bytes_per_s, no_disk);
     }
     out->disk_bytes_per_s /= here;
     out->link_bytes_per_s = out->memory_bytes_per_s; /* ranks of one machine copy through it */
@@ -276,7 +274,7 @@ static eo_status find_rates(const struct tool_options *o, const struct tool_kept
         if (out->disk_bytes_per_s == 0)
             (void)tool_problem_set(no_disk, EO_OK, "%s has no 'disk_bytes_per_s'",
                                    o->rates_path ? o->rates_path : "the checkpoint");
-        else if (!o->plan_only && !is_named && !tool_options_on_gpu(o) && measure_disk(o, 1, &unused, no_disk) < 0)
+        else if (!o->plan_only && !is_named && !tool_options_on_gpu(o) && measure_disk(o, NULL, 1, &unused, no_disk) < 0)
             out->disk_bytes_per_s = 0;
         if (!o->plan_only) /* which touches no disk */
             count_cache(o, out);
