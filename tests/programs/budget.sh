@@ -86,6 +86,11 @@ result $? 'rates are measured, blocks are tried out, and what is available is en
 "$train" $job --budget 100 >out 2>err
 [ $? = 2 ] && grep -q '^budget: blocks were not tried out (two and the head need more memory)' out
 result $? 'no trial takes more memory than the budget, and a line says so'
+wide=$(echo "$job" | sed 's/4x64x2/3x256x2/')
+"$train" $wide --budget 1 --rates rates.json >out 2>err
+least=$(sed -n 's/.*the least is \([0-9]*\) .*/\1/p' err)
+"$train" $wide --budget "$least" >out 2>err && grep -q '^rates of a rank: .*; tried out: a block [0-9.]*[1-9]' out
+result $? 'in the least memory blocks are tried out with their optimizer on disk'
 
 refuse() # WHAT TEXT OPTION...
 {

@@ -61,8 +61,9 @@ static double backward_seconds(const struct prediction *p)
 
 static double recompute_seconds(const struct prediction *p, uint32_t position)
 {
+    const double tried = p->is_tried ? p->rates->tried.block_recompute_s * p->tokens * p->blocks : 0;
     if (is_recomputed(p, position))
-        return forward_seconds(p);
+        return tried > 0 ? tried : forward_seconds(p);
     return p->settings->recompute == EO_RECOMPUTE_CHEAP ? elementwise_seconds(p, cheap_bytes.width, cheap_bytes.mlp) : 0;
 }
 

@@ -27,6 +27,7 @@ static const struct {
 } tried_fields[] = {
     {"block_forward_s", offsetof(struct tool_tried, block_forward_s)},
     {"block_backward_s", offsetof(struct tool_tried, block_backward_s)},
+    {"block_recompute_s", offsetof(struct tool_tried, block_recompute_s)},
     {"head_s", offsetof(struct tool_tried, head_s)},
     {"embedding_forward_s", offsetof(struct tool_tried, embedding_forward_s)},
     {"embedding_backward_s", offsetof(struct tool_tried, embedding_backward_s)},
@@ -95,7 +96,8 @@ static const char *parse_tried(const json_t *object, struct tool_tried *out)
     for (size_t f = 0; f < TRIED_FIELDS; f++) {
         const json_t *value = json_object_get(object, tried_fields[f].name);
         const double seconds = json_number_value(value);
-        if (!json_is_number(value) || !(seconds >= 0 && seconds <= longest_s))
+        const bool may_lack = tried_fields[f].at == offsetof(struct tool_tried, block_recompute_s);
+        if (!(json_is_number(value) || (may_lack && !value)) || !(seconds >= 0 && seconds <= longest_s))
             return tried_fields[f].name;
         *tried_field_of(out, f) = seconds;
     }
@@ -182,9 +184,10 @@ void tool_rates_text(const struct tool_rates *r, bool on_gpu, char *text, size_t
              r->memory_bytes_per_s * 1e-9, disk, r->link_bytes_per_s * 1e-9);
     if (r->link_latency_s > 0 && strlen(text) + 24 < bytes)
         snprintf(text + strlen(text), bytes - strlen(text), " and %.0f us", r->link_latency_s * 1e6);
-    if (r->tried.shape[0] && strlen(text) + 80 < bytes)
-        snprintf(text + strlen(text), bytes - strlen(text), "; tried out: a block %.3g + %.3g us a token, the head %.3g",
-                 r->tried.block_forward_s * 1e6, r->tried.block_backward_s * 1e6, r->tried.head_s * 1e6);
+    if (r->tried.shape[0] && strlen(text) + 100 < bytes)
+        snprintf(text + strlen(text), bytes - strlen(text),
+                 "; tried out: a block %.3g + %.3g us a token (%.3g again), the head %.3g", r->tried.block_forward_s * 1e6,
+                 r->tried.block_backward_s * 1e6, r->tried.block_recompute_s * 1e6, r->tried.head_s * 1e6);
     if (r->fp32_products_flops_per_s > 0 && strlen(text) + 40 < bytes)
         snprintf(text + strlen(text), bytes - strlen(text), ", products in fp32 %.0f GFLOP/s", r->fp32_products_flops_per_s * 1e-9);
 }

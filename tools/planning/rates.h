@@ -15,6 +15,7 @@
 enum { TOOL_TRIED_SHAPE_MAX = 256 };
 struct tool_tried {
     double block_forward_s, block_backward_s; /* a token */
+    double block_recompute_s;                 /* a token: more than the backward pass; 0: as forward */
     double head_s;                            /* a token: forward and backward */
     double embedding_forward_s;               /* a token */
     double embedding_backward_s;              /* a micro-batch */

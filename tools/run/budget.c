@@ -142,10 +142,16 @@ static eo_status try_out(const struct tool_options *o, uint32_t here, uint32_t d
     const eo_log silence = {0};
     struct subject subject;
     EO_TRY(find_subject(o, &subject, problem));
-    const struct tool_trial trial = {
-        .settings = &subject.settings, .config = &subject.config, .ranks = here, .device_index = device_index,
-        .most_bytes = o->budget_bytes && o->budget_bytes < available ? o->budget_bytes : available,
-        .place_threads = o->place_threads, .product_cache = o->plan_cache};
+    const struct tool_trial trial = {.settings = &subject.settings,
+                                     .config = &subject.config,
+                                     .ranks = here,
+                                     .device_index = device_index,
+                                     .most_bytes = o->budget_bytes && o->budget_bytes < available ? o->budget_bytes : available,
+                                     .place_threads = o->place_threads,
+                                     .product_cache = o->plan_cache,
+                                     .offload_folder = o->offload_folder,
+                                     .may_offload = !tool_options_on_gpu(o) && out->disk_bytes_per_s > 0,
+                                     .disk_cache_bytes = (uint64_t)out->disk_cache_bytes};
     const eo_status status = tool_trial_run(&trial, &silence, out);
     if (status < 0)
         printf("budget: blocks were not tried out (%s); steps are predicted by the rates alone\n",
@@ -158,6 +164,18 @@ static eo_status check_rates(const struct tool_rates *rates, struct tool_problem
     const char *lacks = tool_rates_lack(rates);
     return lacks ? tool_problem_set(problem, EO_ERR_INVALID, "--budget: %s could not be measured; give --rates FILE", lacks)
                  : EO_OK;
+}
+
+/* Memory for the page cache of a file here, whatever the rates say: it is really taken. A folder that does not serve is told by
+ * who measures it. */
+static void count_cache(const struct tool_options *o, struct tool_rates *rates)
+{
+    const eo_log silence = {0};
+    uint64_t bytes = 0;
+    if (tool_options_on_gpu(o) || rates->disk_bytes_per_s == 0 ||
+        eo_storage_cache_bytes(o->offload_folder, &silence, &bytes) < 0)
+        return;
+    rates->disk_cache_bytes = (double)bytes > rates->disk_cache_bytes ? (double)bytes : rates->disk_cache_bytes;
 }
 
 static eo_status measure_rates(const struct tool_options *o, struct tool_rates *out, struct tool_problem *no_disk,
@@ -180,6 +198,7 @@ static eo_status measure_rates(const struct tool_options *o, struct tool_rates *
     out->disk_bytes_per_s /= here;
     out->link_bytes_per_s = out->memory_bytes_per_s; /* ranks of one machine copy through it */
     eo_team_destroy(&team);
+    count_cache(o, out);
     const char *bound = "";
     EO_TRY(try_out(o, here, 0, tool_process_memory_available(&bound) / 10 * 9 / tool_options_host_ranks(o), out, problem));
     return check_rates(out, problem);
@@ -236,18 +255,6 @@ static eo_status measure_gpu(const struct tool_options *o, const struct tool_job
     return check_rates(out, problem);
 }
 
-/* Memory for the page cache of a file here, whatever the rates say: it is really taken. A folder that does not serve is told by
- * who measures it. */
-static void count_cache(const struct tool_options *o, struct tool_rates *rates)
-{
-    const eo_log silence = {0};
-    uint64_t bytes = 0;
-    if (tool_options_on_gpu(o) || rates->disk_bytes_per_s == 0 ||
-        eo_storage_cache_bytes(o->offload_folder, &silence, &bytes) < 0)
-        return;
-    rates->disk_cache_bytes = (double)bytes > rates->disk_cache_bytes ? (double)bytes : rates->disk_cache_bytes;
-}
-
 /* A folder that is named now has a disk, whatever the run before had. */
 static bool uses_kept_rates(const struct tool_options *o, const struct tool_kept_choice *kept)
 {
@@ -266,7 +273,6 @@ static eo_status find_rates(const struct tool_options *o, const struct tool_kept
         EO_TRY(measure_gpu(o, world, out, problem));
     } else if (!o->rates_path && !uses_kept_rates(o, kept)) {
         EO_TRY(measure_rates(o, out, no_disk, problem));
-        count_cache(o, out);
     } else {
         *out = kept->rates;
         if (o->rates_path)

@@ -51,6 +51,9 @@ Test(predict, times_of_blocks_add_up)
     settings.recompute = EO_RECOMPUTE_BLOCKS;
     settings.recompute_blocks = 2;
     cr_assert_float_eq(predicted(&settings, &rates), once + 2, 1e-3, "%g", predicted(&settings, &rates));
+    struct tool_rates warm = rates; /* as tried, where that was */
+    warm.tried.block_recompute_s = 0.5e-3;
+    cr_assert_float_eq(predicted(&settings, &warm), once + 1, 1e-3, "%g", predicted(&settings, &warm));
     settings = settings_of_tests();
     settings.half_blocks = true;
     cr_assert_float_eq(predicted(&settings, &rates), once, 1e-3, "%g", predicted(&settings, &rates));

@@ -110,7 +110,7 @@ Test(run_parts, a_choice_comes_back_from_a_checkpoint_as_it_was)
     options.plan.head_chunks = 8;
     options.head_is_chosen = true;
     options.rates = (struct tool_rates){1e12 / 3, 2e10 / 7, 0, 1e3, 1e-5 / 3, 1e11 / 3, 3e7 / 7,
-                                        {1e-6 / 3, 1e-6, 1e-5 / 7, 0, 3e-3, 1e-9, "a \"shape\", and more"}};
+                                        {1e-6 / 3, 1e-6, 1e-7, 1e-5 / 7, 0, 3e-3, 1e-9, "a \"shape\", and more"}};
     text = tool_json_text(0, write_choice, &options);
     cr_assert(parse_choice(text, &kept) && !kept.bucketing.is_there, "%s", text);
     free(text);
@@ -128,7 +128,7 @@ Test(run_parts, a_choice_comes_back_from_a_checkpoint_as_it_was)
     cr_assert(!parse_choice(text, &kept) && kept.bucketing.is_there, "the bucketing alone: %s", text);
     free(text);
     options.rates = (struct tool_rates){1e12 / 3, 2e10 / 7, 0, 1e3, 1e-5 / 3, 1e11 / 3, 3e7 / 7,
-                                        {1e-6 / 3, 1e-6, 1e-5 / 7, 0, 3e-3, 1e-9, "a \"shape\", and more"}};
+                                        {1e-6 / 3, 1e-6, 1e-7, 1e-5 / 7, 0, 3e-3, 1e-9, "a \"shape\", and more"}};
     text = tool_json_text(0, write_choice, &options);
     cr_assert(parse_choice(text, &kept), "%s", text);
     free(text);

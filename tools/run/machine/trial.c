@@ -9,15 +9,23 @@
 #include "tools/planning/predict.h"
 #include "tools/shared/clock.h"
 
+enum { EMBEDDING, RECOMPUTED_BLOCK, BLOCK, HEAD, POSITIONS, BLOCKS = HEAD - RECOMPUTED_BLOCK };
+
 enum {
-    BLOCKS = 2,
     STEPS_MIN = 5, /* the first one finds everything cold, the timeline of the last may come too late: three count */
     STEPS_MAX = 64,
     LONG_ENOUGH_MS = 1200 /* more steps within that */
 };
 
+/* In less and less memory. The disk makes a step longer, but not the passes that count. */
+static const struct trial_way {
+    bool offloads;
+    uint32_t slots;
+} trial_ways[] = {{false, 2}, {true, 2}, {true, 1}};
+
 struct trial {
     const struct tool_trial *asked;
+    const struct trial_way *way;
     bool on_gpu;
     struct tool_plan_settings settings;
     eo_transformer_config config;
@@ -62,14 +70,16 @@ static void shape_trial(struct trial *t)
     s->strategy = EO_STRATEGY_ZERO3;
     s->shard_group = 0;
     s->micro_batches = 1;
-    s->recompute = EO_RECOMPUTE_NONE;
-    s->recompute_blocks = 0;
+    s->recompute = EO_RECOMPUTE_BLOCKS;
+    s->recompute_blocks = 1; /* of two */
     s->half_blocks = s->graph = s->offload_gradients = s->late_updates = s->no_prefetch = false;
     s->unit_blocks = 0;
     s->unit_bytes = 0;
-    s->offload_layers = s->offload_slots = s->offload_activations = 0;
+    s->offload_activations = 0;
+    s->offload_layers = t->way->offloads ? UINT32_MAX : 0;
+    s->offload_slots = t->way->offloads ? 1 : 0;
     s->gather_run = s->gradient_run = 0;
-    s->gather_slots = s->gradient_slots = 2;
+    s->gather_slots = s->gradient_slots = t->way->slots;
     s->float8_gather = s->float8_gather && s->ranks > 1;
     const uint64_t all = (uint64_t)settings->batch * settings->seq;
     if (all > TOOL_TRIAL_TOKENS && !t->on_gpu)
@@ -78,16 +88,30 @@ static void shape_trial(struct trial *t)
     s->head_chunks = pieces > 0 ? (uint32_t)pieces : 1;
 }
 
-static eo_status make_trial(struct trial *t, const eo_log *log)
+static eo_status plan_trial(struct trial *t, const struct trial_way *way, const eo_log *log)
 {
+    t->way = way;
+    shape_trial(t);
     struct tool_plan_params params = tool_plan_params_of(&t->settings, &t->config, log);
     eo_plan_summary summary;
     params.transformer.summed_loss = t->settings.packed;
     EO_TRY(eo_transformer_create(&t->transformer, &params.transformer));
     EO_TRY(eo_plan_create(&t->plan, eo_transformer_model(t->transformer), &params.plan));
     eo_plan_get_summary(t->plan, &summary);
-    if (summary.arena_bytes > t->asked->most_bytes)
-        return EO_ERR_NO_MEMORY;
+    const uint64_t cache = way->offloads ? t->asked->disk_cache_bytes : 0, most = t->asked->most_bytes;
+    return cache <= most && summary.arena_bytes <= most - cache ? EO_OK : EO_ERR_NO_MEMORY;
+}
+
+static eo_status make_trial(struct trial *t, const eo_log *log)
+{
+    const size_t way_count = t->asked->may_offload ? sizeof(trial_ways) / sizeof(trial_ways[0]) : 1;
+    eo_status status = EO_ERR_NO_MEMORY;
+    for (size_t w = 0; w < way_count && status == EO_ERR_NO_MEMORY; w++) {
+        eo_plan_destroy(&t->plan);
+        eo_transformer_destroy(&t->transformer);
+        status = plan_trial(t, &trial_ways[w], log);
+    }
+    EO_TRY(status);
     const uint32_t ranks = t->settings.ranks;
     t->operation_count = eo_plan_operation_count(t->plan, EO_LIST_STEADY);
     t->operations = calloc(t->operation_count, sizeof(*t->operations));
@@ -146,10 +170,12 @@ static eo_status start_rank(struct trial_rank *rank)
     }
     if (!t->on_gpu)
         EO_TRY(start_team(rank));
-    EO_TRY(eo_runtime_create(&rank->runtime, eo_runtime_params(
-        .plan = t->plan, .world = t->worlds[rank->rank], .product = product_of_team, .product_user = rank,
-        .parallel = rank->team ? eo_team_parallel(rank->team) : (eo_parallel){0}, .place_threads = t->asked->place_threads,
-        .log = &t->log)));
+    EO_TRY(eo_runtime_create(&rank->runtime,
+                             eo_runtime_params(.plan = t->plan, .world = t->worlds[rank->rank], .product = product_of_team,
+                                               .product_user = rank,
+                                               .parallel = rank->team ? eo_team_parallel(rank->team) : (eo_parallel){0},
+                                               .place_threads = t->asked->place_threads,
+                                               .offload_folder = t->asked->offload_folder, .log = &t->log)));
     return t->on_gpu ? start_team(rank) : EO_OK;
 }
 
@@ -299,7 +325,7 @@ static eo_status spread_of(const struct trial *t, uint32_t operation, struct spr
 }
 
 struct sums {
-    double passes[3][EO_OP_BACKWARD + 1]; /* of the embedding, the blocks, the head */
+    double passes[POSITIONS][EO_OP_BACKWARD + 1];
     double update_s, update_elements, link_bytes_per_s;
 };
 
@@ -313,7 +339,7 @@ static eo_status add_up(const struct trial *t, struct sums *out)
         EO_TRY(spread_of(t, i, &spread));
         const double seconds = spread.median_s;
         if (o->kind == EO_OP_FORWARD || o->kind == EO_OP_RECOMPUTE || o->kind == EO_OP_BACKWARD)
-            out->passes[o->position == 0 ? 0 : o->position <= BLOCKS ? 1 : 2][o->kind] += seconds;
+            out->passes[o->position][o->kind] += seconds;
         if (seconds > 0 && o->kind == EO_OP_UPDATE) {
             EO_TRY(eo_plan_shard_range(t->plan, o->layer, 0, &shard));
             out->update_s += seconds;
@@ -327,23 +353,31 @@ static eo_status add_up(const struct trial *t, struct sums *out)
     return EO_OK;
 }
 
+/* What a backward pass does before it needs the gradient buffer stands as recompute. */
+static double backward_of(const double *passes)
+{
+    return passes[EO_OP_RECOMPUTE] + passes[EO_OP_BACKWARD];
+}
+
 static eo_status tell(const struct trial *t, struct tool_rates *rates)
 {
-    const double tokens = (double)t->settings.batch * t->settings.seq, block_tokens = BLOCKS * tokens;
+    const double tokens = (double)t->settings.batch * t->settings.seq;
     struct tool_tried *tried = &rates->tried;
     struct sums sums;
     EO_TRY(add_up(t, &sums));
-    const double *embedding = sums.passes[0], *block = sums.passes[1], *head = sums.passes[2];
-    tried->block_forward_s = block[EO_OP_FORWARD] / block_tokens;
-    /* What a backward pass does before it needs the gradient buffer stands as recompute. */
-    tried->block_backward_s = (block[EO_OP_RECOMPUTE] + block[EO_OP_BACKWARD]) / block_tokens;
-    tried->head_s = (head[EO_OP_FORWARD] + head[EO_OP_RECOMPUTE] + head[EO_OP_BACKWARD]) / tokens;
+    const double *embedding = sums.passes[EMBEDDING], *head = sums.passes[HEAD], *block = sums.passes[BLOCK];
+    const double *recomputed = sums.passes[RECOMPUTED_BLOCK], backward = backward_of(block), again = backward_of(recomputed);
+    tried->block_forward_s = (block[EO_OP_FORWARD] + recomputed[EO_OP_FORWARD]) / 2 / tokens;
+    tried->block_backward_s = backward / tokens;
+    /* Less than a forward pass: what it leaves in the caches saves the backward pass some time. */
+    tried->block_recompute_s = again > backward ? (again - backward) / tokens : 0;
+    tried->head_s = (head[EO_OP_FORWARD] + backward_of(head)) / tokens;
     tried->embedding_forward_s = embedding[EO_OP_FORWARD] / tokens;
-    tried->embedding_backward_s = embedding[EO_OP_RECOMPUTE] + embedding[EO_OP_BACKWARD];
+    tried->embedding_backward_s = backward_of(embedding);
     tried->update_s = sums.update_elements > 0 ? sums.update_s / sums.update_elements : 0;
     if (sums.link_bytes_per_s > 0 && t->settings.ranks > 1)
         rates->link_bytes_per_s = sums.link_bytes_per_s;
-    return block[EO_OP_FORWARD] > 0 && block[EO_OP_BACKWARD] > 0 ? EO_OK : EO_ERR_UNSUPPORTED;
+    return block[EO_OP_FORWARD] > 0 && block[EO_OP_BACKWARD] > 0 && again > 0 ? EO_OK : EO_ERR_UNSUPPORTED;
 }
 
 static eo_status try_out(struct trial *t, const eo_log *log)
@@ -362,7 +396,6 @@ static eo_status try_out(struct trial *t, const eo_log *log)
 eo_status tool_trial_run(const struct tool_trial *asked, const eo_log *log, struct tool_rates *rates)
 {
     struct trial t = {.asked = asked, .log = *log, .on_gpu = strcmp(asked->settings->device, "cpu") != 0};
-    shape_trial(&t);
     struct tool_rates told = *rates;
     eo_status status = try_out(&t, log);
     if (status >= 0)

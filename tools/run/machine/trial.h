@@ -18,6 +18,9 @@ struct tool_trial {
     uint32_t ranks;        /* threads of this process, at once, each with the settings' threads */
     uint32_t device_index; /* of the first */
     uint64_t most_bytes;   /* that a rank's plan may take */
+    uint64_t disk_cache_bytes;  /* that come on top where it offloads, */
+    const char *offload_folder; /* to there [the current folder], */
+    bool may_offload;           /* which serves; only where less memory does not do */
     bool place_threads;
     const char *product_cache; /* NULL, or a file for a GPU's choice of products */
 };
