@@ -50,7 +50,7 @@ struct solver {
 #define UNPLACED UINT32_MAX /* of out_space */
 #define WORK_MAX (UINT64_C(2) << 20)
 enum { IDLE_TRIALS_MAX = 64 }; /* promotions that bring nothing, before the search gives up */
-#define ROUNDS_WORK_MAX (UINT64_C(3) << 20) /* after which no new round begins */
+#define ROUNDS_WORK_MAX (UINT64_C(32) << 20) /* after which no new round begins */
 enum {
     IDLE_ROUNDS_MAX = 64,
     ROUND_SHUFFLE = 4,      /* every so manieth round shuffles, the others swap a few */

@@ -129,7 +129,8 @@ static eo_status try_line(struct tool_budget_search *s, const struct tool_plan_s
     }
     if (dial == ACTIVATIONS) {
         d.at[ACTIVATIONS] = most_of(s, ACTIVATIONS);
-        p = settings_of(s, from, &d);
+        p = settings_of(s, from, &d); /* of all blocks, for which another number stands */
+        EO_TRY(tool_budget_try(s, &p));
         return tool_budget_narrow(s, &p, &p.offload_activations, s->config->layer_count - 1, none);
     }
     for (uint32_t most = s->layers_most, i = 0; most > 0 && i < 2; most--, i++) {
