@@ -5,13 +5,16 @@
 # Method: two small tokenizers are trained here, of GPT-2's and of SentencePiece's kind. Their own encode and decode are the
 #         reference. Needs a python with tokenizers, pyarrow, jinja2 and numpy: that of EO_PEERS_PYTHON, else it is skipped.
 # usage: tokenize_runs.py TOKENIZE TRAIN
+import importlib.machinery
 import json
 import os
 import re
+import resource
 import struct
 import subprocess
 import sys
 import tempfile
+import types
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
 from tap import finish, result
@@ -68,8 +71,13 @@ def make_tokenizer(kind, folder):
     return tokenizer
 
 
-def run(*words):
-    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+def run(*words, before=None):
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, preexec_fn=before)
+
+
+def write_json_lines(path, *records):
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(record) + "\n" for record in records)
 
 
 def read(path):
@@ -142,7 +150,9 @@ def check_marks(kind, tokenizer):
     wanted += [(end, 0)] + [(token, 0) for token in ids("2 ranks")] + [(token, 1) for token in ids("and 🙂")] + [(end, 1)]
     result(done.returncode == 0 and read_marks(f"{kind}-pairs.bin") == wanted, f"{kind}: completions count, prompts do not",
            [done.stderr])
-    done = run(python, tokenize, "chat.jsonl", "--assistant-only", "--tokenizer", kind, "--out", f"{kind}-only.bin")
+    with open("chat.jsonl", encoding="utf-8") as file:
+        write_json_lines("both.jsonl", {"text": "42 ranks? Yes", **json.load(file)})
+    done = run(python, tokenize, "both.jsonl", "--assistant-only", "--tokenizer", kind, "--out", f"{kind}-only.bin")
     counted = [token for token, counts in read_marks(f"{kind}-only.bin") if counts]
     shown = tokenizer.decode(counted, skip_special_tokens=False)
     result(done.returncode == 0 and shown.endswith("Yes<|end|>") and "42" not in shown and
@@ -200,6 +210,70 @@ def check_boundary(tokenizer):
                f"chats with {wanted} between them are {found} documents to train", [done.stderr, said.stdout[:600], said.stderr])
 
 
+def check_own_begin(tokenizer):
+    """Templates of Llama 3's kind write the token before documents themselves, take texts alone, and know calls and tools."""
+    tokenizer = tokenizers.Tokenizer.from_str(tokenizer.to_str())
+    tokenizer.add_special_tokens(["<|begin|>"])
+    os.makedirs("begins")
+    tokenizer.save("begins/tokenizer.json")
+    with open("begins/tokenizer_config.json", "w", encoding="utf-8") as file:
+        json.dump({"eos_token": "<|end|>", "bos_token": "<|begin|>", "chat_template":
+                   "{{ bos_token }}{% if tools %}{{ tools[0].name }}{% endif %}{% for m in messages %}<{{ m.role }}>{% if m.tool_calls %}"
+                   "{{ m.tool_calls[0].name }}{% else %}{{ m['content'] | trim }}{% endif %}{{ eos_token }}{% endfor %}"}, file)
+    user, text = {"role": "user", "content": "2?"}, [{"type": "text", "text": "Y"}, {"type": "text", "text": "es"}]
+    called = {"role": "assistant", "content": None, "tool_calls": [{"name": "planner"}]}
+    chats = [{"messages": [user, {"role": "assistant", "content": text}]}, {"messages": [user, called], "tools": [{"name": "ranks"}]},
+             {"messages": [user, called], "tools": '[{"name": "ranks"}]'}]
+    wanted = ["<|begin|><user>2?<|end|><assistant>Yes<|end|>"] + ["<|begin|>ranks<user>2?<|end|><assistant>planner<|end|>"] * 2
+    write_json_lines("calls.jsonl", *chats)
+    pyarrow.parquet.write_table(pyarrow.table({"messages": [chat["messages"] for chat in chats[1:]],
+                                               "tools": [chat["tools"] for chat in chats[2:] * 2]}), "calls.parquet")
+    for name, texts in ("calls.jsonl", wanted), ("calls.parquet", wanted[1:]):
+        out = f"own-{name[6:]}.bin"
+        done = run(python, tokenize, name, "--tokenizer", "begins", "--out", out)
+        shown = tokenizer.decode(read(out)[0], skip_special_tokens=False) if done.returncode == 0 else ""
+        result(shown == "".join(texts) and read(out)[2] == tokenizer.token_to_id("<|begin|>"),
+               f"{name}: lists of texts, calls and tools are written, and each chat begins with one token", [done.stderr, shown])
+
+
+def check_highest_number():
+    """Numbers of tokens may have gaps: the highest one, and not their count, says how many bytes they take."""
+    os.makedirs("gaps")
+    with open("gaps/tokenizer.json", "w", encoding="utf-8") as file:
+        json.dump({"model": {"type": "WordLevel", "vocab": {"a": 0, "c": 1, "b": 70000}, "unk_token": "a"}, "added_tokens": [],
+                   "pre_tokenizer": {"type": "Whitespace"}}, file)
+    with open("gaps.txt", "w", encoding="utf-8") as file:
+        file.write("a b c")
+    done = run(python, tokenize, "gaps.txt", "--tokenizer", "gaps", "--boundary", "none", "--out", "gaps.bin")
+    result(done.returncode == 0 and read("gaps.bin")[:2] == ([0, 70000, 1], 70001), "tokens with a number above their count are written",
+           [done.stderr])
+
+
+def check_not_whole():
+    """A full disk, and a file with too many tokens, leave nothing, and name the file."""
+    write_json_lines("many.jsonl", *({"text": "c" * 100} for _ in range(1000)))
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50000, 50000))
+    done = run(python, tokenize, "many.jsonl", "--tokenizer", "bytes", "--out", "many.bin", before=limit)
+    left = [name for name in os.listdir(".") if name.startswith("many.bin")]
+    result(done.returncode == 2 and "many.bin.part: File too large" in done.stderr and not left, "a full disk leaves no part of a file",
+           [done.stderr, left])
+    sys.dont_write_bytecode = True
+    tool = types.ModuleType("tokenize_tool")
+    tool.__file__ = tokenize
+    importlib.machinery.SourceFileLoader(tool.__name__, tokenize).exec_module(tool)
+    tool.FILE_TOKENS_MAX = 10
+    writer = tool.Writer(types.SimpleNamespace(out="long.bin", shard_tokens=0, overwrite=False), 9, 0, 0)
+    writer.add([1] * 8, [True] * 8)
+    try:
+        writer.add([1] * 8, [True] * 8)
+        told = "nothing"
+    except tool.Refused as error:
+        told = str(error)
+    writer.give_up()
+    left = [name for name in os.listdir(".") if name.startswith("long")]
+    result("long.bin: a token file counts to" in told and not left, "a file with too many tokens is not left cut", [told, left])
+
+
 def escaped(text):
     """What train prints of a text: control characters by their number."""
     return "".join(c if c.isprintable() or c in "\n\t" else "".join(f"\\x{byte:02x}" for byte in c.encode()) for c in text)
@@ -237,6 +311,14 @@ def check_refusals():
             (["none.jsonl", "--tokenizer", "bytes", "--out", "x.bin"], 'line 1: "messages" is no list of messages'),
             (["word.jsonl", "--tokenizer", "bytes", "--assistant-only", "--out", "x.bin"], 'message 1 is no object with a "role"'),
             (["silent.jsonl", "--tokenizer", "bytes", "--out", "x.bin"], 'silent.jsonl, line 1: message 2 has no "content"'),
+            (["picture.jsonl", "--tokenizer", "bytes", "--out", "x.bin"], 'line 1: message 1 has content that is no text: {"type": "image"}'),
+            (["call.jsonl", "--tokenizer", "bytes", "--out", "x.bin"], 'call.jsonl, line 1: has "tool_calls", but the chat template'),
+            (["tools.jsonl", "--tokenizer", "bytes", "--out", "x.bin"], 'tools.jsonl, line 1: has "tools", but the chat template'),
+            (["list.json", "--tokenizer", "bytes", "--out", "x.bin"], "list.json: is JSON; write an object a line"),
+            (["lines.jsonl", "--text-key", "body", "--assistant-only", "--tokenizer", "bytes", "--out", "x.bin"],
+             'lines.jsonl, line 1: --assistant-only: has neither "messages" nor'),
+            (["rows.parquet", "--assistant-only", "--tokenizer", "bytes", "--out", "x.bin"], "rows.parquet: has neither messages nor prompt"),
+            (["0.txt", "--assistant-only", "--tokenizer", "bytes", "--out", "x.bin"], "0.txt: --assistant-only: is plain text"),
             (["chat.jsonl", "--tokenizer", "odd", "--out", "x.bin"], "chat.jsonl, line 1: the chat template fails: "),
             (["chat.jsonl", "--tokenizer", "cut", "--out", "x.bin"], "cut: the chat template, line 1: "),
             (["0.txt", "--tokenizer", "bytes", "--out", "bytes-texts.bin"], "exists"),
@@ -296,6 +378,9 @@ with tempfile.TemporaryDirectory() as work:
         if own_kind == "bytes":
             check_templates(made)
             check_boundary(made)
+            check_own_begin(made)
+            check_highest_number()
+            check_not_whole()
     os.makedirs("words")
     with open("words/tokenizer.json", "w", encoding="utf-8") as out:
         out.write('{"model": {"vocab": {"a": 0}}, "decoder": {"type": "WordPiece"}}')
@@ -304,6 +389,9 @@ with tempfile.TemporaryDirectory() as work:
     for own_name, own_data in {
             "latin.txt": b"Gr\xfc\xdfe", "latin.jsonl": b'{"text": "a"}\n{"text": "Gr\xfc"}', "half.jsonl": b'{"text": "a\\ud83db"}',
             "null.jsonl": b'{"text": null}', "number.jsonl": b'{"prompt": "a", "completion": 7}', "empty.txt": b"",
+            "list.json": b'[{"text": "a"}]', "picture.jsonl": b'{"messages": [{"role": "user", "content": [{"type": "image"}]}]}',
+            "call.jsonl": b'{"messages": [{"role": "assistant", "content": null, "tool_calls": [1]}]}',
+            "tools.jsonl": b'{"messages": [{"role": "user", "content": "a"}], "tools": [{"name": "a"}]}',
             "none.jsonl": b'{"messages": []}', "word.jsonl": b'{"messages": ["a"]}',
             "silent.jsonl": b'{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null}]}'}.items():
         with open(own_name, "wb") as out:
