@@ -12,9 +12,9 @@
 
 #include "tools/run/data/batches.h"
 
-enum { BOUNDARY = 7, SEQ = 16, DOCUMENTS = 60, TOKENS_MAX = 4000, VOCABULARY = 65000 };
+enum { BOUNDARY = 7, SEQ = 16, DOCUMENTS = 60, TOKENS_MAX = 4000, VOCABULARY = 65000, PATH_BYTES = 64 };
 
-static char path[64];
+static char path[PATH_BYTES];
 static struct tool_problem problem;
 static uint16_t all[TOKENS_MAX];
 static uint32_t count;
@@ -29,21 +29,27 @@ static void add_document(uint32_t d, uint32_t length)
         all[count++] = BOUNDARY;
 }
 
-static void write_file(uint32_t boundary, bool marks)
+/* [first, end) of `all`, in a file whose name is written to `to`. */
+static void write_part(char *to, uint32_t first, uint32_t end, uint32_t boundary, bool marks)
 {
     const uint16_t vocabulary[2] = {(uint16_t)VOCABULARY, 0};
-    uint32_t header[256] = {20240520, 1, count, 0, 0, boundary, 0, 0, marks};
+    uint32_t header[256] = {20240520, 1, end - first, 0, 0, boundary, 0, 0, marks};
     memcpy((char *)header + 12, "EOTK", 4);
     memcpy((char *)header + 16, vocabulary, 4);
-    strcpy(path, "/tmp/evenodd-packing-XXXXXX");
-    const int descriptor = mkstemp(path);
+    strcpy(to, "/tmp/evenodd-packing-XXXXXX");
+    const int descriptor = mkstemp(to);
     FILE *file = fdopen(descriptor, "w");
     cr_assert_not_null(file);
     fwrite(header, sizeof(header), 1, file);
-    fwrite(all, sizeof(*all), count, file);
-    for (uint32_t i = 0; marks && i < (count + 7) / 8; i++)
+    fwrite(all + first, sizeof(*all), end - first, file);
+    for (uint32_t i = 0; marks && i < (end - first + 7) / 8; i++)
         fputc(0xb6, file); /* of eight, the first, the fourth and the seventh do not count */
     cr_assert_eq(fclose(file), 0);
+}
+
+static void write_file(uint32_t boundary, bool marks)
+{
+    write_part(path, 0, count, boundary, marks);
 }
 
 static void make(struct tool_data *data, bool marks, bool hold_back)
@@ -191,4 +197,59 @@ Test(packing, files_without_boundaries_or_documents_are_refused)
     cr_assert_eq(truncate(path, 1024 + (long)count * 2), 0);
     cr_assert_eq(tool_data_map_tokens(&data, path, VOCABULARY, false, &problem), EO_ERR_INVALID, "marks that are cut off");
     unlink(path);
+}
+
+/* Cut anywhere, at a boundary and behind one too, into files of which one is empty. */
+Test(packing, documents_of_many_files_are_those_of_one)
+{
+    enum { FILES = 9 };
+    struct tool_data one, many;
+    char names[FILES][PATH_BYTES];
+    const char *paths[FILES];
+    make(&one, false, true);
+    for (uint32_t f = 0, first = 0, end; f < FILES; f++, first = end) {
+        end = f + 1 == FILES ? count : f == 4 ? first : first + f * 13 % 31;
+        write_part(names[f], first, end, BOUNDARY, false);
+        paths[f] = names[f];
+    }
+    cr_assert_eq(tool_data_map_files(&many, &(struct tool_token_files){paths, FILES, NULL}, VOCABULARY, true, &problem), EO_OK,
+                 "%s", problem.text);
+    cr_assert_eq(tool_data_pack(&many, SEQ, &problem), EO_OK, "%s", problem.text);
+    const struct tool_packing *of_one[] = {&one.training, &one.held_back}, *of_many[] = {&many.training, &many.held_back};
+    for (int i = 0; i < 2; i++) {
+        cr_assert_eq(of_many[i]->piece_count, of_one[i]->piece_count);
+        cr_assert_eq(memcmp(of_many[i]->pieces, of_one[i]->pieces, of_one[i]->piece_count * sizeof(struct tool_piece)), 0);
+        cr_assert_eq(of_many[i]->document_count, of_one[i]->document_count);
+    }
+    tool_data_fini(&one);
+    tool_data_fini(&many);
+    for (uint32_t f = 0; f < FILES; f++)
+        unlink(names[f]);
+}
+
+/* tools/tokenize takes another boundary for chats than for texts. */
+Test(packing, files_with_different_boundaries_train_together_but_are_not_packed)
+{
+    struct tool_data data;
+    char other[PATH_BYTES];
+    count = 0;
+    for (uint32_t d = 0; d < 9; d++)
+        add_document(d, 9);
+    write_file(BOUNDARY, false);
+    write_part(other, 0, count, BOUNDARY + 1, false);
+    const char *paths[] = {path, path, other};
+    cr_assert_eq(tool_data_map_files(&data, &(struct tool_token_files){paths, 3, NULL}, VOCABULARY, false, &problem), EO_OK,
+                 "%s", problem.text);
+    cr_assert_eq(tool_data_check(&data, &(struct tool_batch_shape){1, 1, SEQ, 1}, false, &problem), EO_OK);
+    cr_assert_eq(tool_data_pack(&data, SEQ, &problem), EO_ERR_INVALID);
+    cr_assert(strstr(problem.text, "with token 7 in the first file of --tokens, but with token 8 in file 3;"), "%s",
+              problem.text);
+    tool_data_fini(&data);
+    cr_assert_eq(tool_data_map_files(&data, &(struct tool_token_files){paths, 2, other}, VOCABULARY, true, &problem), EO_OK,
+                 "%s", problem.text);
+    cr_assert_eq(tool_data_pack(&data, SEQ, &problem), EO_ERR_INVALID);
+    cr_assert(strstr(problem.text, "in file 3, that of --val-tokens;"), "%s", problem.text);
+    tool_data_fini(&data);
+    unlink(path);
+    unlink(other);
 }

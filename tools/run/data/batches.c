@@ -19,12 +19,29 @@ uint64_t tool_data_draw(uint64_t seed, uint64_t k)
     return x;
 }
 
+/* One for all files: tools/tokenize takes one for chats, and another for texts. */
+static eo_status check_boundaries(const struct tool_data *data, struct tool_problem *problem)
+{
+    const uint32_t first = data->origin.boundary;
+    uint32_t number = 1;
+    for (const struct tool_data *file = data; file; file = file->next, number++) {
+        if (!file->origin.is_known || file->origin.boundary == UINT32_MAX)
+            return tool_problem_set(problem, EO_ERR_INVALID,
+                                    "--pack documents: the token files say nothing of where documents begin; make them with "
+                                    "tools/tokenize, without --boundary none");
+        if (file->origin.boundary != first)
+            return tool_problem_set(problem, EO_ERR_INVALID,
+                                    "--pack documents: documents begin with token %u in the first file of --tokens, but with "
+                                    "token %u in file %u%s; make both with the same --boundary of tools/tokenize",
+                                    first, file->origin.boundary, number,
+                                    number > data->file_count ? ", that of --val-tokens" : "");
+    }
+    return EO_OK;
+}
+
 eo_status tool_data_pack(struct tool_data *data, uint32_t seq, struct tool_problem *problem)
 {
-    if (!data->origin.is_known || data->origin.boundary == UINT32_MAX)
-        return tool_problem_set(problem, EO_ERR_INVALID,
-                                "--pack documents: the token files say nothing of where documents begin; make them with "
-                                "tools/tokenize, without --boundary none");
+    EO_TRY(check_boundaries(data, problem));
     EO_TRY(tool_packing_make(&data->training, data, 0, data->training_count, seq, problem));
     EO_TRY(tool_packing_make(&data->held_back, data, data->training_count, data->count, seq, problem));
     data->is_packed = true;

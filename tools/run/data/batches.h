@@ -30,7 +30,7 @@ struct tool_data {
     uint64_t own_count;
     const uint8_t *counted;  /* token files: a bit a token, the lowest first, where it counts as a target; NULL: all do */
     struct tool_data *next;  /* token files: the next one, as if its tokens stood behind; of it only what stands above counts */
-    struct tool_token_origin origin; /* token files: of all, for they must agree */
+    struct tool_token_origin origin; /* token files: all agree, but for the boundary where nothing is packed */
     uint64_t count;          /* of all files */
     uint64_t training_count; /* the first ones; what follows is held back */
     bool is_shuffled;        /* token files */
@@ -79,7 +79,7 @@ int32_t tool_data_target(const struct tool_data *data, uint64_t index);
 const void *tool_data_at(const struct tool_data *data, uint64_t index, uint32_t *token_bytes);
 void tool_data_fini(struct tool_data *data);
 
-/* Packs the documents of token files with boundaries into rows of seq tokens. EO_ERR_INVALID, EO_ERR_NO_MEMORY. */
+/* Packs the documents of token files with one boundary into rows of seq tokens. EO_ERR_INVALID, EO_ERR_NO_MEMORY. */
 EO_NODISCARD eo_status tool_data_pack(struct tool_data *data, uint32_t seq, struct tool_problem *problem);
 
 /* Whether one of the files says which tokens count as targets, as far as its header can be read. */

@@ -10,13 +10,29 @@ enum { NONE = UINT32_MAX };
 
 /* --- pieces ------------------------------------------------------------------------------------------------------- */
 
-/* Where the document behind token `at` begins, or `end`. */
-static uint64_t next_begin(const struct tool_data *data, uint64_t at, uint64_t end)
+/* A place that goes forward: tool_data_token would walk the list of files for each token. */
+struct reader {
+    const struct tool_data *file;
+    uint64_t first; /* of its tokens */
+};
+
+static uint32_t read_token(struct reader *reader, uint64_t at)
 {
-    const uint32_t boundary = data->origin.boundary;
-    for (uint64_t i = at + 1; i + 1 < end; i++)
-        if (tool_data_token(data, i) == boundary && tool_data_token(data, i + 1) != boundary)
+    for (; at - reader->first >= reader->file->own_count && reader->file->next; reader->file = reader->file->next)
+        reader->first += reader->file->own_count;
+    return tool_data_token(reader->file, at - reader->first);
+}
+
+/* Where the document behind token `at` begins, or `end`. */
+static uint64_t next_begin(struct reader *reader, uint32_t boundary, uint64_t at, uint64_t end)
+{
+    bool is_boundary = at + 1 < end && read_token(reader, at + 1) == boundary;
+    for (uint64_t i = at + 1; i + 1 < end; i++) {
+        const bool was_boundary = is_boundary;
+        is_boundary = read_token(reader, i + 1) == boundary;
+        if (was_boundary && !is_boundary)
             return i;
+    }
     return end;
 }
 
@@ -24,10 +40,11 @@ static uint64_t next_begin(const struct tool_data *data, uint64_t at, uint64_t e
 static uint64_t cut(struct tool_piece *pieces, const struct tool_data *data, uint64_t first, uint64_t end, uint32_t seq,
                     struct tool_packing *sums)
 {
+    struct reader reader = {data, 0};
     uint64_t count = 0;
     sums->document_count = sums->input_count = 0;
     for (uint64_t begin = first, next; begin < end; begin = next) {
-        next = next_begin(data, begin, end);
+        next = next_begin(&reader, data->origin.boundary, begin, end);
         const uint64_t inputs = next - begin - 1;
         sums->document_count += inputs > 0;
         sums->input_count += inputs;

@@ -190,6 +190,12 @@ eo_status tool_data_map_tokens(struct tool_data *data, const char *path, uint32_
     return map_tokens(data, "--tokens", path, vocabulary, hold_back, problem);
 }
 
+/* Their boundaries may differ: tool_data_pack alone asks for one. */
+static bool is_same_tokenizer(const struct tool_token_origin *a, const struct tool_token_origin *b)
+{
+    return a->is_known == b->is_known && a->vocabulary == b->vocabulary && a->tokenizer_hash == b->tokenizer_hash;
+}
+
 /* Behind the last of them. */
 static eo_status append_file(struct tool_data *data, const char *option, const char *path, uint32_t vocabulary,
                              struct tool_problem *problem)
@@ -202,7 +208,7 @@ static eo_status append_file(struct tool_data *data, const char *option, const c
         free(more);
         return status;
     }
-    const bool agree = memcmp(&more->origin, &data->origin, sizeof(data->origin)) == 0;
+    const bool agree = is_same_tokenizer(&more->origin, &data->origin);
     while (last->next)
         last = last->next;
     last->next = more;
