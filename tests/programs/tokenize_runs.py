@@ -357,6 +357,7 @@ def check_refusals():
     done = run(python, tokenize, "others.jsonl", "--assistant-only", "--tokenizer", "bytes", "--out", "others.bin")
     result(done.returncode == 2 and "none of its tokens counts" in done.stderr, "chats without an assistant do not count: it is told", [done.stderr])
     for words, wanted in ((["--model", "spaces", "--tokens", "bytes-texts.bin"], "another tokenizer than"),
+                          (["--model", "spaces/config.json", "--tokens", "bytes-texts.bin"], "tools/tokenize --tokenizer spaces/tokenizer.json"),
                           (["--model", "bytes", "--tokens", "others.bin"], "--tokens others.bin: none of the tokens counts"),
                           (["--model", "bytes", "--tokens", "bytes-texts.bin", "--val-every", "1", "--val-tokens", "others.bin"],
                            "--val-tokens others.bin: none of the tokens counts"),

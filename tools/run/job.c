@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tools/run/machine/memory_check.h"
@@ -266,23 +267,32 @@ static eo_status check_vocabulary(const struct tool_job *job, struct tool_proble
     return EO_OK;
 }
 
-/* Of a folder that --init or --model names. */
-static bool has_tokenizer(const char *folder)
+enum { TOKENIZER_PATH_MAX = 4096 };
+
+/* In the folder that --init or --model names, itself or by a file in it. */
+static bool find_tokenizer(char path[TOKENIZER_PATH_MAX], const char *named)
 {
-    char path[4096];
-    return folder && snprintf(path, sizeof(path), "%s/tokenizer.json", folder) < (int)sizeof(path) && access(path, R_OK) == 0;
+    struct stat info;
+    if (!named)
+        return false;
+    const bool is_file = stat(named, &info) == 0 && !S_ISDIR(info.st_mode);
+    const char *slash = strrchr(named, '/'), *folder = is_file && !slash ? "." : named;
+    const int length = (int)(is_file && slash ? slash - named : (ptrdiff_t)strlen(folder));
+    return snprintf(path, TOKENIZER_PATH_MAX, "%.*s/tokenizer.json", length, folder) < TOKENIZER_PATH_MAX &&
+           access(path, R_OK) == 0;
 }
 
 /* One that was not asked for may be of any kind. */
 static eo_status load_tokenizer(struct tool_job *job, struct tool_problem *problem)
 {
     const struct tool_options *o = job->options;
-    const char *folders[] = {o->init_path, o->model_name};
+    const char *named[] = {o->init_path, o->model_name};
+    char path[TOKENIZER_PATH_MAX];
     if (o->tokenizer_path)
         return tool_tokenizer_load(&job->tokenizer, "--tokenizer", o->tokenizer_path, problem);
     for (int i = 0; i < 2; i++)
-        if (has_tokenizer(folders[i])) {
-            if (tool_tokenizer_load(&job->tokenizer, i == 0 ? "--init" : "--model", folders[i], problem) < 0)
+        if (find_tokenizer(path, named[i])) {
+            if (tool_tokenizer_load(&job->tokenizer, i == 0 ? "--init" : "--model", path, problem) < 0)
                 fprintf(stderr, "%s: warning: %s\n", program_invocation_short_name, problem->text);
             return EO_OK;
         }
@@ -295,12 +305,14 @@ static eo_status check_tokenizer(const struct tool_job *job, struct tool_problem
     const struct tool_token_origin *origin = &job->data.origin;
     if (!origin->tokenizer_hash || !job->tokenizer.hash || origin->tokenizer_hash == job->tokenizer.hash)
         return EO_OK;
+    char path[TOKENIZER_PATH_MAX] = "";
+    (void)(find_tokenizer(path, o->init_path) || find_tokenizer(path, o->model_name));
     return tool_problem_set(problem, EO_ERR_INVALID,
                             "--tokens %s: was made with another tokenizer than %s (tokenizer.json: %016llx in the file, "
                             "%016llx here); make it again with tools/tokenize --tokenizer %s",
                             o->tokens_paths[0], o->tokenizer_path ? "that of --tokenizer" : "the model's",
                             (unsigned long long)origin->tokenizer_hash, (unsigned long long)job->tokenizer.hash,
-                            o->tokenizer_path ? o->tokenizer_path : has_tokenizer(o->init_path) ? o->init_path : o->model_name);
+                            o->tokenizer_path ? o->tokenizer_path : path);
 }
 
 static eo_status load_data(struct tool_job *job, struct tool_problem *problem)
