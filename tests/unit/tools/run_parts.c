@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Parts of a run that can be judged alone: learning rate, pieces of the head, hash, traces made one, the choice that a
- * checkpoint keeps, the simulation of all ranks. Method: values worked out by hand, and eo_plan_simulate for a single rank.
+ * Parts of a run that can be judged alone: learning rate, pieces of the head, hash, the sample's text, traces made one, the
+ * choice that a checkpoint keeps, the simulation of all ranks. Method: values worked out by hand, and eo_plan_simulate for a
+ * single rank.
  */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,6 +16,7 @@
 #include "tools/run/checkpoint/kept_choice.h"
 #include "tools/run/machine/memory_check.h"
 #include "tools/run/ranks/simulate.h"
+#include "tools/run/reports/report.h"
 #include "tools/run/reports/trace_merge.h"
 #include "tools/shared/weights_hash.h"
 #include "tools/run/ranks/world_threads.h"
@@ -233,6 +236,47 @@ Test(run_parts, threads_are_a_rank_s_part_of_what_it_may_run_on)
         ranks[r].allowed = (struct eo_processors){rows[r].count, rows[r].number};
     for (uint32_t r = 0; r < 6; r++)
         cr_assert_eq(tool_rank_threads(ranks, 6, r), rows[r].threads, "rank %u has %u", r, tool_rank_threads(ranks, 6, r));
+}
+
+/* Method: the sample's text, printed into a file. */
+Test(run_parts, a_sample_shows_characters_and_numbers_of_what_controls_a_terminal)
+{
+    static const struct {
+        const char *bytes, *shown;
+    } cases[] = {
+        {"a\tb\n\x1b[", "a\tb\n\\x1b["},
+        {"\xc3\xbc \xe6\x97\xa5 \xf0\x9f\x99\x82 \xc2\xa0 \xe2\x80\xa9 \xe2\x80\xaf",
+         "\xc3\xbc \xe6\x97\xa5 \xf0\x9f\x99\x82 \xc2\xa0 \xe2\x80\xa9 \xe2\x80\xaf"},
+        {"\xc2\x9b"
+         "31m",
+         "\\xc2\\x9b31m"}, /* a control character of one byte in Latin-1 */
+        {"\xe2\x80\xae"
+         "a\xe2\x81\xa6",
+         "\\xe2\\x80\\xaea\\xe2\\x81\\xa6"}, /* turns what follows */
+        {"\xe0\x80\x80 \xed\xa0\x80 \xf4\x90\x80\x80 \xc0\x80",
+         "\\xe0\\x80\\x80 \\xed\\xa0\\x80 \\xf4\\x90\\x80\\x80 \\xc0\\x80"},
+        {"\xe6\x97", "\\xe6\\x97"}, /* cut off */
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int32_t tokens[64];
+        char text[512] = "", wanted[300];
+        const uint32_t count = (uint32_t)strlen(cases[i].bytes);
+        for (uint32_t k = 0; k < count; k++)
+            tokens[k] = (unsigned char)cases[i].bytes[k];
+        FILE *file = tmpfile();
+        fflush(stdout);
+        const int before = dup(1);
+        dup2(fileno(file), 1);
+        tool_report_sample(tokens, 0, count, true, NULL);
+        fflush(stdout);
+        dup2(before, 1);
+        close(before);
+        rewind(file);
+        text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+        fclose(file);
+        snprintf(wanted, sizeof(wanted), "|>%s\n", cases[i].shown);
+        cr_assert(strstr(text, wanted), "%s", text);
+    }
 }
 
 Test(run_parts, the_hash_is_64_bit_fnv_1a)
