@@ -213,6 +213,55 @@ def check_early_stop():
            (done.stdout + done.stderr).split("\n"))
 
 
+def write_tokens(path, tokens):
+    with open(path, "wb") as file:
+        file.write(struct.pack("<iiI", 20240520, 1, len(tokens)).ljust(1024, b"\0") + struct.pack(f"<{len(tokens)}H", *tokens))
+
+
+def check_other_validation():
+    """What was seen of one text says nothing of another: then the count begins anew, and is told so; a checkpoint has its own step's
+    loss, so that a run killed behind it lacks none."""
+    write_tokens("train.bin", [number % 7 for number in range(4000)])
+    write_tokens("easy.bin", [number % 7 for number in range(400)])
+    write_tokens("hard.bin", [number * number * 7919 % 251 for number in range(400)])
+
+    def go(*words, seq="32"):
+        common = ["--model", "tiny", "--sample", "0", "--threads", "1", "--peak-seconds", "0", "--tokens", "train.bin", "--val-every", "2",
+                  "--patience", "2", "--checkpoint", "other"]
+        return subprocess.run([train, *common, "--seq", seq, *words], capture_output=True, text=True, check=False, timeout=120)
+
+    done = go("--val-tokens", "easy.bin", "--steps", "4", "--checkpoint-every", "2")
+    seen = []
+    for name in os.listdir("other/step-000000000002") if done.returncode == 0 else []:
+        with open("other/step-000000000002/" + name, "rb") as file:
+            seen += re.findall(rb'"seen_step":\s*(\d+)', file.read())
+    result(set(seen) == {b"2"}, "a checkpoint knows the loss on held-back data of its own step", [seen, done.stderr])
+    told = "the lowest loss and the count of --patience begin anew"
+    for name, words, seq, anew in (("the same", ["--val-tokens", "easy.bin"], "32", False), ("another file", ["--val-tokens", "hard.bin"], "32", True),
+                                   ("another --seq", ["--val-tokens", "easy.bin"], "16", True)):
+        done = go(*words, "--steps", "6", "--lr", "0.5", "--log", "anew.jsonl", "--resume", "other/step-000000000004", seq=seq)
+        with open("anew.jsonl", encoding="utf-8") as file:
+            lowest = json.loads(file.readlines()[-1])["summary"]["lowest_validation_step"] if done.returncode == 0 else 0
+        os.remove("anew.jsonl")
+        result((told in done.stderr) == anew and (lowest == 6) == anew and lowest > 0, f"held-back data of a run that goes on: {name}",
+               [lowest, done.stderr])
+
+
+def check_neighbours():
+    """A table that is continued leaves a file beside it as it is."""
+    words = ("--steps", "2", "--checkpoint", "beside", "--csv", "beside.csv")
+    run(*words)
+    with open("beside.csv.new", "w", encoding="utf-8") as file:
+        file.write("notes\n")
+    os.chmod("beside.csv", 0o640)
+    before = set(os.listdir("."))
+    done = run("--steps", "3", *words[2:], "--resume")
+    with open("beside.csv.new", encoding="utf-8") as file:
+        notes = file.read()
+    result(done.returncode == 0 and notes == "notes\n" and set(os.listdir(".")) == before and os.stat("beside.csv").st_mode & 0o777 == 0o640,
+           "a table that is continued keeps its rights, and files beside it", [done.stderr, notes])
+
+
 def check_refusals():
     with open("other.csv", "w", encoding="utf-8") as file:
         file.write("name,price\n")
@@ -238,5 +287,7 @@ with tempfile.TemporaryDirectory() as work:
     check_norms()
     check_schedules()
     check_early_stop()
+    check_other_validation()
+    check_neighbours()
     check_refusals()
 finish()

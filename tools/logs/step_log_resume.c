@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tools/logs/csv.h"
 #include "tools/shared/open_file.h"
@@ -48,6 +51,21 @@ static bool copy_lines(FILE *from, FILE *to, const char *option, uint64_t step)
     return good && !ferror(from) && fflush(to) == 0;
 }
 
+/* Under a name that no file has, with the rights of the old one where the disk knows rights. */
+static FILE *open_new(char *path, FILE *old)
+{
+    struct stat info;
+    const int descriptor = mkostemp(path, O_CLOEXEC);
+    FILE *file = descriptor >= 0 ? fdopen(descriptor, "w") : NULL;
+    if (file && fstat(fileno(old), &info) == 0)
+        (void)!fchmod(descriptor, info.st_mode & 0777);
+    if (descriptor >= 0 && !file) {
+        close(descriptor);
+        remove(path);
+    }
+    return file;
+}
+
 eo_status tool_step_log_resume(struct tool_step_log *log, const char *option, const char *path, uint64_t step,
                                struct tool_problem *problem)
 {
@@ -56,12 +74,11 @@ eo_status tool_step_log_resume(struct tool_step_log *log, const char *option, co
         return tool_step_log_open(log, option, path, problem);
     *log = (struct tool_step_log){.option = option, .path = path};
     EO_TRY(tool_overwrite_check(option, path, problem));
-    if (!realpath(path, real_path) || snprintf(new_path, sizeof(new_path), "%s.new", real_path) >= (int)sizeof(new_path))
+    if (!realpath(path, real_path) || snprintf(new_path, sizeof(new_path), "%s.XXXXXX", real_path) >= (int)sizeof(new_path))
         return tool_problem_set(problem, EO_ERR_INVALID, "%s: a path of %zu bytes; give another", option, strlen(path));
     FILE *from, *to;
     EO_TRY(tool_open_stream(&from, option, path, problem));
-    (void)remove(new_path);
-    to = fopen(new_path, "wxe");
+    to = open_new(new_path, from);
     const bool good = to && copy_lines(from, to, option, step) && rename(new_path, real_path) == 0;
     const int error = errno;
     fclose(from);

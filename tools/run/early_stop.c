@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void tool_early_stop_see(struct tool_early_stop *early, uint64_t step, double loss)
@@ -29,21 +30,28 @@ uint32_t tool_early_stop_write(const struct tool_early_stop *early, char *settin
     const uint32_t end = bytes - 1; /* the last brace */
     return end + (uint32_t)snprintf(settings + end, TOOL_EARLY_STOP_BYTES_MAX,
                                     ", \"validation\": {\"seen_step\": %" PRIu64 ", \"lowest_step\": %" PRIu64
-                                    ", \"lowest_loss\": %.17g, \"since_lowest\": %" PRIu64 "}}",
-                                    early->seen_step, early->lowest_step, early->lowest_loss, early->since_lowest);
+                                    ", \"lowest_loss\": %.17g, \"since_lowest\": %" PRIu64 ", \"data\": \"%016" PRIx64 "\"}}",
+                                    early->seen_step, early->lowest_step, early->lowest_loss, early->since_lowest, early->data);
 }
 
-void tool_early_stop_read(struct tool_early_stop *early, const json_t *settings)
+bool tool_early_stop_read(struct tool_early_stop *early, const json_t *settings)
 {
     json_int_t seen, step, since;
     double loss;
+    const char *text = "0"; /* of checkpoints of before */
     json_t *validation = json_object_get(settings, "validation");
-    if (!validation || json_unpack(validation, "{s:I, s:I, s:F, s:I}", "seen_step", &seen, "lowest_step", &step, "lowest_loss",
-                                   &loss, "since_lowest", &since) != 0 ||
+    if (!validation ||
+        json_unpack(validation, "{s:I, s:I, s:F, s:I, s?s}", "seen_step", &seen, "lowest_step", &step, "lowest_loss", &loss,
+                    "since_lowest", &since, "data", &text) != 0 ||
         seen < 0 || step < 0 || since < 0)
-        return;
+        return true;
+    const uint64_t data = strtoull(text, NULL, 16);
+    if (data && early->data && data != early->data)
+        return false;
+    early->data = early->data ? early->data : data;
     early->seen_step = (uint64_t)seen;
     early->lowest_step = (uint64_t)step;
     early->lowest_loss = loss;
     early->since_lowest = (uint64_t)since;
+    return true;
 }

@@ -17,6 +17,7 @@ struct tool_early_stop {
     uint64_t lowest_step;  /* 0: none yet */
     double lowest_loss;
     uint64_t since_lowest; /* losses after it */
+    uint64_t data;         /* a hash of what the losses are of; 0: this run has none */
 };
 
 /* A loss that is not finite is not lower. */
@@ -24,9 +25,9 @@ void tool_early_stop_see(struct tool_early_stop *early, uint64_t step, double lo
 bool tool_early_stop_is_due(const struct tool_early_stop *early);
 
 /* Into the object that `settings` holds, before its last brace; `bytes` with it. Nothing where there is no room. */
-enum { TOOL_EARLY_STOP_BYTES_MAX = 200 };
+enum { TOOL_EARLY_STOP_BYTES_MAX = 256 };
 uint32_t tool_early_stop_write(const struct tool_early_stop *early, char *settings, uint32_t bytes, uint32_t bytes_max);
-/* What was seen; without it, as at the start. */
-void tool_early_stop_read(struct tool_early_stop *early, const json_t *settings);
+/* What was seen; without it, as at the start. False: it was seen of other data than early->data, so as at the start too. */
+bool tool_early_stop_read(struct tool_early_stop *early, const json_t *settings);
 
 #endif

@@ -121,7 +121,7 @@ struct tool_job_hooks {
 struct tool_job {
     const struct tool_options *options;
     uint64_t val_every;                /* 0: never */
-    struct tool_early_stop early_stop; /* of a run that goes on: what was seen before. Its patience is set after prepare */
+    struct tool_early_stop early_stop; /* of a run that goes on: what was seen before. Patience and data are set after prepare */
     const volatile sig_atomic_t *stop; /* NULL, or: end after the current step, or where reports are late, up to two later */
     bool reports_late;                 /* the host may be ahead of the GPU: hooks->step comes up to two steps later */
     bool keeps_timelines;              /* of steps that have one: their reports are not late */

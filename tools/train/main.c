@@ -203,6 +203,7 @@ static eo_status prepare(struct train *train, struct tool_problem *problem)
     EO_TRY(tool_job_prepare(&train->job, &settings->common, settings->val_every, problem));
     EO_TRY(tool_train_describe_adapters(train, problem));
     train->job.early_stop.patience = settings->patience;
+    train->job.early_stop.data = settings->val_every ? tool_job_held_back_hash(&train->job) : 0;
     EO_TRY(tool_job_world_agree(&train->world, &train->job, &choices, problem));
     train->job.together = train->world.rendezvous ? &train->world : NULL;
     train->job.rank_timeout_s = train->world.silence_s;

@@ -77,7 +77,7 @@ void tool_job_resume_set_aside(const struct tool_job_checkpoints *checkpoints, u
 /* tools/run/options/settings.c: what a run's results depend on, as JSON. `job` is a struct tool_job. */
 void tool_job_settings(struct eo_json *json, const void *job);
 
-/* Of what is held back from training: its length, and samples of it. */
+/* Of what is held back from training: its length, samples of it, and how it becomes sequences. */
 uint64_t tool_job_held_back_hash(const struct tool_job *job);
 /* The same of weights that no run has touched yet; `import` is a struct tool_import. */
 void tool_job_settings_of_import(struct eo_json *json, const void *import);

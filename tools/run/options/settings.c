@@ -50,8 +50,8 @@ static uint64_t data_hash(const struct tool_data *data)
 uint64_t tool_job_held_back_hash(const struct tool_job *job)
 {
     const struct tool_data *data = &job->data;
-    const uint64_t count = data->count - data->training_count;
-    return hash_samples(tool_hash_more(TOOL_HASH_START, &count, sizeof(count)), data, data->training_count, count);
+    const uint64_t count = data->count - data->training_count, cut[] = {count, job->shape.seq, data->is_packed};
+    return hash_samples(tool_hash_more(TOOL_HASH_START, cut, sizeof(cut)), data, data->training_count, count);
 }
 
 static void describe_model(struct eo_json *json, const eo_transformer_config *c, const struct tool_model_config *origin,
@@ -257,7 +257,9 @@ void tool_job_settings_compare(struct tool_job *job, const json_t *saved, bool t
         print_value(stderr, value);
         fputs(" now: the run continues differently from the one before\n", stderr);
     }
-    tool_early_stop_read(&job->early_stop, saved);
+    if (!tool_early_stop_read(&job->early_stop, saved) && tells)
+        fprintf(stderr, "%s: --resume: the held-back data or --seq has changed: the lowest loss and the count of --patience begin anew\n",
+                program_invocation_short_name);
     go_on_in_data(job, saved, json_integer_value(json_object_get(old, "sequences")));
     json_decref(mine);
     free(text);

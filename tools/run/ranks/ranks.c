@@ -96,9 +96,10 @@ static void leave_out(struct tool_job_rank *rank)
     skip_traffic(&first->storage_bytes, &last->storage_bytes, now.storage_bytes);
 }
 
-static eo_status validate(struct tool_job_rank *rank, uint64_t step, double *loss)
+static eo_status validate(struct tool_job_rank *rank, uint64_t step)
 {
     struct tool_job *job = rank->job;
+    const struct tool_job_hooks *hooks = &job->hooks;
     const eo_tokens tokens = {.tokens = rank->batch.tokens, .targets = rank->batch.targets, .positions = rank->batch.positions};
     const uint32_t sequences = job->shape.rank_count * job->shape.batch;
     const uint32_t batch_count = (tool_data_validation_count(&job->data, job->shape.seq) + sequences - 1) / sequences;
@@ -117,29 +118,11 @@ static eo_status validate(struct tool_job_rank *rank, uint64_t step, double *los
     EO_TRY(tool_job_swap_average(rank));
     tool_job_step_interrupted(rank);
     leave_out(rank);
-    *loss = sums[0] / sums[1]; /* tool_data_check has seen that some count */
-    tool_early_stop_see(&rank->early_stop, step, *loss);
-    return EO_OK;
-}
-
-static eo_status validate_and_tell(struct tool_job_rank *rank, uint64_t step)
-{
-    const struct tool_job_hooks *hooks = &rank->job->hooks;
-    double loss;
-    EO_TRY(validate(rank, step, &loss));
+    const double loss = sums[0] / sums[1]; /* tool_data_check has seen that some count */
+    tool_early_stop_see(&rank->early_stop, step, loss);
     if (rank->rank == 0 && hooks->validation)
         hooks->validation(hooks->user, step, loss);
     return EO_OK;
-}
-
-/* A checkpoint is begun before the loss of its own step is known: it was told by the run that saved. */
-static eo_status resume_early_stop(struct tool_job_rank *rank, uint64_t step)
-{
-    const struct tool_job *job = rank->job;
-    double loss;
-    rank->early_stop = job->early_stop;
-    const bool lacks = rank->early_stop.patience && step && step % job->val_every == 0 && rank->early_stop.seen_step != step;
-    return lacks ? validate(rank, step, &loss) : EO_OK;
 }
 
 /* Whatever the driver counts on GPU 0, ours or not; 0: there is none. */
@@ -209,7 +192,7 @@ static eo_status run_steps(struct tool_job_rank *rank, uint64_t *step)
     bool stop = false;
     rank->told_step = *step;
     rank->is_apart = true;
-    EO_TRY(resume_early_stop(rank, *step));
+    rank->early_stop = job->early_stop;
     while (!stop && *step < job->options->steps && !tool_early_stop_is_due(&rank->early_stop)) {
         const uint64_t index = (*step)++; /* from here on failures are this step's */
         const uint64_t late = steps_late(rank, *step);
@@ -227,11 +210,11 @@ static eo_status run_steps(struct tool_job_rank *rank, uint64_t *step)
         if (stop)
             EO_TRY(tell_steps(rank, *step, &result, &stop));
         rank->stopped = stop;
+        if (job->val_every && *step % job->val_every == 0) /* before a checkpoint: who goes on from it does not lack the loss */
+            EO_TRY(validate(rank, *step));
         eo_flight_recorder_note(rank->recorder, "checkpoint");
         EO_TRY(tool_job_checkpoint_step(rank, *step, result.saved_sum));
         eo_flight_recorder_note(rank->recorder, NULL);
-        if (job->val_every && *step % job->val_every == 0)
-            EO_TRY(validate_and_tell(rank, *step));
     }
     return tool_job_checkpoint_end(rank, *step);
 }
