@@ -210,11 +210,14 @@ static eo_status run_steps(struct tool_job_rank *rank, uint64_t *step)
         if (stop)
             EO_TRY(tell_steps(rank, *step, &result, &stop));
         rank->stopped = stop;
-        if (job->val_every && *step % job->val_every == 0) /* before a checkpoint: who goes on from it does not lack the loss */
+        const bool validates = job->val_every && *step % job->val_every == 0;
+        if (validates && !stop) /* before a checkpoint: who goes on from it does not lack the loss */
             EO_TRY(validate(rank, *step));
         eo_flight_recorder_note(rank->recorder, "checkpoint");
         EO_TRY(tool_job_checkpoint_step(rank, *step, result.saved_sum));
         eo_flight_recorder_note(rank->recorder, NULL);
+        if (validates && stop) /* who is told to stop may not have the time, and saves first */
+            EO_TRY(validate(rank, *step));
     }
     return tool_job_checkpoint_end(rank, *step);
 }
