@@ -125,7 +125,7 @@ result $? 'ranks whose standard error takes nothing end, the one that gave up as
 mkfifo "$work/label"
 exec 9<>"$work/label"
 for how in TERM 'INT INT'; do
-    "$launch" -n 2 --grace 1 --label yes >"$work/label" 2>"$work/err" </dev/null &
+    env --default-signal=INT "$launch" -n 2 --grace 1 --label yes >"$work/label" 2>"$work/err" </dev/null &
     pid=$!
     sleep 0.7
     for signal in $how; do kill -s "$signal" $pid; sleep 0.2; done

@@ -223,6 +223,18 @@ kill -INT $pid
 wait $pid
 [ $? = 0 ] && [ "$(grep -c stop "$work/out")" = 2 ]
 result $? 'ranks that are stopped are woken to end by SIGINT'
+rm "$work"/up-*
+# By nohup, and SIGINT and SIGQUIT by this shell.
+(trap '' HUP TSTP && exec "$launch" -n 2 --grace 0 sh -c 'echo >'"$work"'/up-$EVENODD_RANK; sleep 0.5; echo through') \
+    >"$work/out" 2>"$work/err" &
+pid=$!
+while [ ! -e "$work/up-0" ] || [ ! -e "$work/up-1" ]; do sleep 0.02; done
+for signal in HUP INT QUIT TSTP; do kill -s $signal $pid; done
+sleep 0.2
+kill -CONT $pid
+wait $pid
+[ $? = 0 ] && [ "$(grep -c through "$work/out")" = 2 ]
+result $? 'signals that were ignored when launch was started stay ignored'
 run "$launch" -n 0 true
 [ $status = 2 ] && run "$launch" -n 2 && [ $status = 2 ]
 result $? 'launch refuses what makes no sense with status 2'

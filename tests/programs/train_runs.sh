@@ -71,21 +71,37 @@ done
     >out 2>err && grep -q 'warning: .*more threads than' err
 result $? 'more threads than cores are warned of, and run'
 
-# A step takes milliseconds: no end comes within the hour. (train keeps a few bytes for each step.)
-"$train" $quick --steps 1000000 --batch 1 --log stopped.jsonl --ranks 2 >out 2>err &
+await_steps() # STEPS in the log of $pid
+{
+    tries=0
+    until [ "$(grep -sc '"step":' stopped.jsonl)" -ge "$1" ] 2>/dev/null; do
+        tries=$((tries + 1))
+        [ $tries -lt 600 ] && kill -0 $pid 2>/dev/null || return 1
+        sleep 0.1
+    done
+}
+
+# A step takes milliseconds: no end comes within the hour. (train keeps a few bytes for each step.) A shell starts what runs
+# beside it with SIGINT ignored.
+endless="$quick --steps 1000000 --batch 1 --log stopped.jsonl --ranks 2"
+env --default-signal=INT "$train" $endless >out 2>err &
 pid=$!
-tries=0
-logged=0
-while [ "${logged:-0}" -lt 5 ]; do
-    logged=$(grep -c '"step":' stopped.jsonl 2>/dev/null)
-    tries=$((tries + 1))
-    [ $tries -lt 600 ] && kill -0 $pid 2>/dev/null || break
-    sleep 0.1
-done
+await_steps 5
 kill -INT $pid
 wait $pid
 [ $? = 0 ] && grep -q 'interrupted after step' out && "$python" "$check" log stopped.jsonl >>out 2>>err
 result $? 'Ctrl-C ends after the current step, with the summary, and exit status 0'
+rm stopped.jsonl
+"$train" $endless >out 2>err &
+pid=$!
+await_steps 5
+kill -INT $pid
+await_steps $(($(grep -c '"step":' stopped.jsonl) + 50))
+goes_on=$?
+kill -TERM $pid
+wait $pid
+[ $? = 0 ] && [ $goes_on = 0 ] && grep -q 'interrupted after step' out
+result $? 'where SIGINT was ignored at the start it stays so, and SIGTERM ends'
 
 for option in --log --trace; do
     "$train" $quick --steps 3 $option /dev/full >out 2>err

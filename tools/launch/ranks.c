@@ -23,13 +23,22 @@ enum { EXIT_NOT_STARTED = 127, ORPHANS_SECONDS = 5, KEPT_BYTES = 1 << 16, LAST_R
 static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 enum { FORWARDED_COUNT = sizeof(forwarded) / sizeof(forwarded[0]) };
 
+/* One that was ignored when the launcher began (nohup, a shell's background job) stays so: blocked, it would be read all the
+ * same. */
+static void add_signal(sigset_t *set, int number)
+{
+    struct sigaction at_start;
+    if (sigaction(number, NULL, &at_start) == 0 && at_start.sa_handler != SIG_IGN)
+        sigaddset(set, number);
+}
+
 static void our_signals(sigset_t *set)
 {
     sigemptyset(set);
     sigaddset(set, SIGCHLD);
     for (int i = 0; i < FORWARDED_COUNT; i++)
-        sigaddset(set, forwarded[i]);
-    sigaddset(set, SIGTSTP);
+        add_signal(set, forwarded[i]);
+    add_signal(set, SIGTSTP);
 }
 
 bool tool_launch_init(struct tool_launch *launch, uint32_t ranks_most)

@@ -31,6 +31,15 @@ static void on_interrupt(int number)
     signal(number, SIG_DFL);
 }
 
+/* One that was ignored when train began (a shell's background job) stays so. */
+static void take_interrupts(int number)
+{
+    const struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
+    struct sigaction at_start;
+    if (sigaction(number, NULL, &at_start) == 0 && at_start.sa_handler != SIG_IGN)
+        sigaction(number, &action, NULL);
+}
+
 static void tell_checkpoints(const struct train *train, const struct tool_job_rank *rank)
 {
     uint64_t copy_bytes;
@@ -150,9 +159,8 @@ static eo_status run(struct train *train, struct tool_problem *problem)
     job->reports_late = tool_options_on_gpu(&settings->common);
     job->hooks = (struct tool_job_hooks){
         .user = train, .begin = on_begin, .step = on_step, .validation = on_validation, .saved = on_saved, .end = on_end};
-    const struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    take_interrupts(SIGINT);
+    take_interrupts(SIGTERM);
     const eo_status status = tool_job_run(job, problem);
     tool_gpu_watch_stop(&train->watch);
     if (status < 0)
