@@ -168,6 +168,11 @@ else
     done <"$work/out"
     [ $status = 0 ] && [ "$(wc -l <"$work/out")" = 4 ] && [ $left = 0 ]
     result $? 'launch ends hundreds of processes that ranks have left behind'
+
+    # The shell's own child is the launcher's from the start.
+    run sh -c "sleep 30 & echo \$! >$work/own; exec $launch -n 1 sh -c 'setsid sleep 98.\$\$ & echo \$\$'"
+    [ $status = 0 ] && kill "$(cat "$work/own")" && ! pgrep -f "^sleep 98.$(cat "$work/out")\$"
+    result $? 'but no process that a shell had started before it became the launcher'
 fi
 
 # Open files.

@@ -18,7 +18,7 @@
 #include "tools/shared/patient_output.h"
 #include "tools/shared/problem.h"
 
-enum { EXIT_NOT_STARTED = 127, ORPHANS_SECONDS = 5, KEPT_BYTES = 1 << 16, LAST_READ_MS = 1000 };
+enum { EXIT_NOT_STARTED = 127, KEPT_BYTES = 1 << 16, LAST_READ_MS = 1000 };
 
 static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 enum { FORWARDED_COUNT = sizeof(forwarded) / sizeof(forwarded[0]) };
@@ -60,12 +60,17 @@ bool tool_launch_init(struct tool_launch *launch, uint32_t ranks_most)
                 program_invocation_short_name, strerror(errno));
         return false;
     }
+    if (!tool_launch_children_keep(&launch->children)) {
+        fprintf(stderr, "%s: no memory\n", program_invocation_short_name);
+        return false;
+    }
     return true;
 }
 
 void tool_launch_fini(struct tool_launch *launch)
 {
     free(launch->ranks);
+    free(launch->children.kept);
     close(launch->signals);
     tool_launch_guard_stop(&launch->guard);
 }
@@ -228,43 +233,12 @@ static void take_end(struct tool_launch *launch, uint32_t r, int status)
 static void reap(struct tool_launch *launch)
 {
     int status;
-    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0;)
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0;) {
+        if (WIFEXITED(status) || WIFSIGNALED(status))
+            tool_launch_children_forget(&launch->children, pid);
         for (uint32_t r = 0; r < launch->rank_count; r++)
             if (launch->ranks[r].pid == pid && !launch->ranks[r].ended)
                 take_end(launch, r, status);
-}
-
-/* Kills all children, of which the guard is none of the ranks'; false: there are none. */
-static bool kill_children(const struct tool_launch *launch)
-{
-    char path[64];
-    int pid;
-    bool any = false;
-    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
-    FILE *children = fopen(path, "re");
-    while (children && fscanf(children, "%d", &pid) == 1)
-        if (pid != launch->guard.pid) {
-            any = true;
-            kill(pid, SIGKILL);
-        }
-    if (children)
-        fclose(children);
-    return any;
-}
-
-/* Processes that ranks have left behind are our children by now; those of these become ours when they end. */
-static void end_orphans(const struct tool_launch *launch)
-{
-    const uint64_t end_ns = tool_now_ns() + ORPHANS_SECONDS * UINT64_C(1000000000);
-    while (kill_children(launch)) {
-        usleep(1000);
-        while (waitpid(-1, NULL, WNOHANG) > 0) {
-        }
-        if (tool_now_ns() < end_ns)
-            continue;
-        fprintf(stderr, "%s: processes started by ranks do not end; see ps --ppid %d\n",
-                program_invocation_short_name, (int)getpid());
-        return;
     }
 }
 
@@ -409,7 +383,7 @@ int tool_launch_run(struct tool_launch *launch, const char *token, uint32_t turn
     if (!all)
         signal_all(launch, SIGKILL);
     watch(launch);
-    end_orphans(launch);
+    tool_launch_children_end(&launch->children);
     for (uint32_t r = 0; r < launch->rank_count; r++)
         for (int i = 0; i < 2; i++)
             if (launch->ranks[r].output[i].fd >= 0)

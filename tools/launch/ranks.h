@@ -15,6 +15,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "tools/launch/children.h"
 #include "tools/launch/guard.h"
 
 struct tool_launch_output {
@@ -40,6 +41,7 @@ struct tool_launch {
 
     int signals; /* a signalfd */
     struct tool_launch_guard guard;
+    struct tool_launch_children children;
     struct tool_launch_rank *ranks;
     uint64_t fail_ns; /* when the first rank ended badly; 0: none has */
 };
