@@ -89,6 +89,8 @@ void eo_shared_files_close(struct eo_shared_files *files)
             close(files->peers[r]);
         files->peers[r] = -1;
     }
+    while (files->caller_count > 0)
+        close(files->callers[--files->caller_count]);
 }
 
 /* -- a meeting of two -------------------------------------------------------------------------------------------- */
@@ -101,8 +103,6 @@ struct hand_over {
     uint64_t bytes;
     int *taken;
     enum progress progress[EO_LOCAL_RANKS_MAX]; /* 0: nothing passes between the two, or it has not called yet */
-    int callers[EO_LOCAL_RANKS_MAX]; /* that have not said yet who they are */
-    uint32_t caller_count;
     eo_status status;
     int error;
 };
@@ -257,11 +257,12 @@ static void answer_door(struct hand_over *h)
         if (fd < 0 && (errno == ECONNABORTED || errno == EINTR))
             continue;
         if (fd < 0 && errno != EAGAIN)
-            fail(h, EO_ERR_IO, errno, "cannot accept another rank's call: %s", strerror(errno));
+            fail(h, EO_ERR_IO, errno, "cannot accept another rank's call: %s%s", strerror(errno),
+                 errno == EMFILE ? "; raise the limit on open files (ulimit -n)" : "");
         if (fd < 0)
             return;
-        if (is_process(fd, 0, &who) && h->caller_count < EO_LOCAL_RANKS_MAX)
-            h->callers[h->caller_count++] = fd;
+        if (is_process(fd, 0, &who) && h->files->caller_count < EO_LOCAL_RANKS_MAX)
+            h->files->callers[h->files->caller_count++] = fd;
         else
             close(fd);
     }
@@ -273,10 +274,10 @@ static void hear_caller(struct hand_over *h, uint32_t i)
     struct note note;
     struct ucred who;
     int file;
-    const int fd = h->callers[i], heard = hear(fd, &note, &file), error = errno;
+    const int fd = h->files->callers[i], heard = hear(fd, &note, &file), error = errno;
     if (heard == 0)
         return;
-    h->callers[i] = h->callers[--h->caller_count];
+    h->files->callers[i] = h->files->callers[--h->files->caller_count];
     if (heard > 0 && note.rank < group->params.rank_count && note.rank > group->shared->rank &&
         passes_between(h->files, note.rank, group->shared->rank) && h->progress[note.rank] == 0 &&
         is_process(fd, group->shared->pids[note.rank], &who)) {
@@ -325,8 +326,8 @@ static void await_any(struct hand_over *h)
     uint32_t count = 0;
     int ms = 50;
     polls[count++] = (struct pollfd){h->files->door, POLLIN, 0};
-    for (uint32_t i = 0; i < h->caller_count; i++)
-        polls[count++] = (struct pollfd){h->callers[i], POLLIN, 0};
+    for (uint32_t i = 0; i < h->files->caller_count; i++)
+        polls[count++] = (struct pollfd){h->files->callers[i], POLLIN, 0};
     for (uint32_t r = 0; r < h->files->group->params.rank_count; r++) {
         if (h->progress[r] == CALLS || h->progress[r] == SAYS)
             ms = RETRY_MS;
@@ -353,7 +354,7 @@ eo_status eo_shared_files_hand_over(struct eo_shared_files *files, char (*names)
         step_peers(&h, names);
         if (files->door >= 0)
             answer_door(&h);
-        for (uint32_t i = h.caller_count; i-- > 0;)
+        for (uint32_t i = files->caller_count; i-- > 0;)
             hear_caller(&h, i);
         step_peers(&h, names);
         if (h.status < 0 || (left = first_left(&h)) == rank_count)
@@ -374,8 +375,6 @@ eo_status eo_shared_files_hand_over(struct eo_shared_files *files, char (*names)
             close(taken[r]);
         taken[r] = -1;
     }
-    for (uint32_t i = 0; i < h.caller_count; i++)
-        close(h.callers[i]);
     errno = h.error;
     return h.status;
 }

@@ -7,7 +7,7 @@
  *                each rank that it will call. Then all tell each other these names, and whether this went well
  *     hand over  a rank calls every lower one. Both ends look whose the other is (SO_PEERCRED): the process that was told,
  *                of this user. Then each says which rank it is, and hands over its file
- *     close
+ *     close      after a failure: only now the others learn of it, so that whose it is can be said before
  *
  * Taken is only a file of memory, as long as it was said to be and sealed at that: nobody can cut it short, under whose
  * pages a reader would then die.
@@ -25,7 +25,9 @@ struct eo_shared_files {
     int door;              /* that higher ranks call; -1: none does */
     char name[EO_DOOR_NAME_BYTES];
     int peers[EO_LOCAL_RANKS_MAX]; /* -1: nothing passes between the two */
-    char why[400];                 /* it failed */
+    int callers[EO_LOCAL_RANKS_MAX]; /* that have not said yet who they are */
+    uint32_t caller_count;
+    char why[400]; /* it failed */
 };
 
 /* Ranks 0 ... givers - 1 are to give a file. False: errno; nothing is open. */

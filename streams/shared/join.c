@@ -236,6 +236,8 @@ static eo_status join_segment(struct eo_group *group, const struct teller *telle
         status = agree(all, count, "make the memory of the group", log);
     if (status >= 0) {
         const struct told mapped = group ? map_segment(group, &files, &all[first], fd) : (struct told){0};
+        if (group)
+            eo_shared_files_close(&files); /* where it went wrong, nobody is to wait for an answer at this rank's door */
         status = tell(teller, &mapped, sizeof(mapped), all);
         if (status >= 0)
             status = agree(all, count, "open the memory of the group", log);

@@ -179,6 +179,15 @@ fi
 run sh -c "ulimit -n 14; exec $launch -n 8 $train $options --text $text --steps 2 --join-timeout 1"
 [ $status != 0 ] && [ $status -lt 124 ] && says 'Too many open files; raise the limit on open files (ulimit -n)'
 result $? 'a limit on open files that is too low is named'
+# One of these is met when rank 0 hands over the group's memory.
+opened=0 waited=0
+for limit in 20 24 28 32 36; do
+    run sh -c "ulimit -n $limit; exec $launch -n 8 $train $options --text $text --steps 2 --join-timeout 2 --rank-timeout 2"
+    says 'rank 0 could not open the memory of the group: Too many open files; raise the limit' && opened=1
+    says 'has not reached' && waited=1 && break
+done
+[ $opened = 1 ] && [ $waited = 0 ]
+result $? 'and nobody waits for the rank that met it, or takes others for lost'
 run sh -c "ulimit -S -n 14; exec $launch -n 8 $train $options --text $text --steps 2"
 [ $status = 0 ]
 result $? 'a soft limit is raised to the hard one'
