@@ -12,7 +12,8 @@
  * the leader dials that one and leaves the root alone. Everything after goes along this tree:
  *
  *     gather    each rank has a blob; parts go up, the whole goes down. The first one, number 0, tells all who is who
- *     failure   a rank lost, or one that gave up: goes to all, over every link, once
+ *     failure   a rank lost, or one that gave up: goes to all, over every link, once; also while ranks join, and over links
+ *               that come after it
  *
  * Nothing here trusts a message: whoever is at the other end has shown that it holds the token, but may be of another
  * version of the program or wrongly started.

@@ -13,20 +13,26 @@ void eo_member_text(const struct eo_member *member, char *text, size_t bytes)
     snprintf(text, bytes, "rank %u (host %s, process %u)", member->rank, member->host, member->pid);
 }
 
-void eo_node_fail(struct eo_node *node, const struct eo_failure *failure)
+void eo_node_tell_failure(struct eo_node *node, struct eo_node_link *link)
 {
-    if (node->failure.status != EO_OK)
-        return;
-    node->failure = *failure;
+    const struct eo_failure *failure = &node->failure;
     unsigned char body[4 + 4 + 1 + EO_FAILURE_BYTES];
     struct eo_writer w = {body, body + sizeof(body), false};
     eo_put(&w, (uint32_t)failure->status, 4);
     eo_put(&w, failure->rank, 4);
     eo_put(&w, failure->lost, 1);
     eo_put_text(&w, failure->text, EO_FAILURE_BYTES);
+    node->ops->send(node->user, link, EO_MESSAGE_FAILURE, body, sizeof(body));
+}
+
+void eo_node_fail(struct eo_node *node, const struct eo_failure *failure)
+{
+    if (node->failure.status != EO_OK)
+        return;
+    node->failure = *failure;
     for (struct eo_node_link *link = node->links; link; link = link->next)
         if (!link->left)
-            node->ops->send(node->user, link, EO_MESSAGE_FAILURE, body, sizeof(body));
+            eo_node_tell_failure(node, link);
     node->ops->failed(node->user, &node->failure);
 }
 

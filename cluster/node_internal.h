@@ -22,6 +22,8 @@ static inline bool eo_node_is_leaf(const struct eo_node *node)
 
 /* This rank's failure, told to all. */
 void eo_node_give_up(struct eo_node *node, eo_status status, const char *format, ...) EO_PRINTF(3, 4);
+/* The node's failure, over one link. */
+void eo_node_tell_failure(struct eo_node *node, struct eo_node_link *link);
 bool eo_node_take_failure(struct eo_node *node, struct eo_reader *r);
 
 /* Gather number 0: this rank's own member. */

@@ -403,12 +403,19 @@ static bool take_refused(struct eo_node *node, struct eo_node_link *link, struct
     return true;
 }
 
+/* A leader that lacks ranks of its host has not joined yet, and may tell that one of them is lost. */
+static bool is_awaited_leader(const struct eo_node *node, const struct eo_node_link *link)
+{
+    return eo_node_is_root(node) && link->role == EO_LINK_ROOT && link->rank < node->rank_count &&
+           node->present[link->rank] != PRESENT_JOINED;
+}
+
 bool eo_node_take(struct eo_node *node, struct eo_node_link *link, enum eo_message type, const unsigned char *body,
                   size_t bytes)
 {
     struct eo_reader r = {body, body + bytes, false};
     if (link->kind == EO_LINK_NEW && type != EO_MESSAGE_JOIN && type != EO_MESSAGE_CHILD && type != EO_MESSAGE_BEAT &&
-        type != EO_MESSAGE_LEAVE)
+        type != EO_MESSAGE_LEAVE && !(type == EO_MESSAGE_FAILURE && is_awaited_leader(node, link)))
         return false;
     switch (type) {
     case EO_MESSAGE_JOIN: return take_join(node, link, &r);
@@ -440,18 +447,19 @@ void eo_node_up(struct eo_node *node, struct eo_node_link *link, enum eo_link_ki
     link->kind = kind;
     link->next = node->links;
     node->links = link;
-    if (kind == EO_LINK_NEW)
-        return;
-    node->up = link;
+    if (kind != EO_LINK_NEW)
+        node->up = link;
     if (kind == EO_LINK_LEADER) {
         send_join(node, false);
         eo_node_gather_self(node);
     } else if (kind == EO_LINK_ROOT) {
         look_if_complete(node);
-    } else {
+    } else if (kind == EO_LINK_PARENT) {
         send_member(node, link, EO_MESSAGE_CHILD);
         eo_node_look_at_gather(node);
     }
+    if (node->failure.status != EO_OK) /* before there was a link to tell it over */
+        eo_node_tell_failure(node, link);
 }
 
 void eo_node_tell_partial(struct eo_node *node)

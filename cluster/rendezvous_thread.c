@@ -402,7 +402,7 @@ static void look_at_deadlines(struct eo_rendezvous *rv, uint64_t now)
         look_at_exchange(rv, now);
         return;
     }
-    if (!rv->told_partial && now >= rv->partial_ns) {
+    if (!rv->told_partial && now >= rv->partial_ns && rv->node.up) { /* else when there is somebody to tell */
         rv->told_partial = true;
         eo_node_tell_partial(&rv->node);
     }

@@ -286,6 +286,20 @@ static void missing_ranks(void)
         "all that have come end, and the ranks of rank 0's host know the reason");
 }
 
+/* The first rank of the other host has waited for half of its time before it reaches rank 0. */
+static void missing_beside_a_late_root(void)
+{
+    prepare(4, 2);
+    members[0].params.timeout_ms = 1500;
+    members[2].params.timeout_ms = 1000;
+    begin(2, 3);
+    usleep(700000);
+    begin(0, 2);
+    await(0, 3);
+    tap(members[0].status == EO_ERR_TIMEOUT && strstr(members[0].log_text, "missing: rank 3"),
+        "only who is missing is named, also where rank 0 came late");
+}
+
 static void bad_parameters(void)
 {
     static const char *const cases[] = {
@@ -461,6 +475,7 @@ int main(void)
     repeated_rank();
     sizes_disagree();
     missing_ranks();
+    missing_beside_a_late_root();
     bad_parameters();
     without_a_token();
     give_up();

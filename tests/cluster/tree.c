@@ -222,7 +222,18 @@ static double run(void)
     return end_us;
 }
 
-static void start(uint32_t count, uint32_t of_host)
+static void come(uint32_t from)
+{
+    const uint32_t to = from % host_ranks ? from / host_ranks * host_ranks : 0;
+    const enum eo_link_kind kind = from % host_ranks ? EO_LINK_LEADER : EO_LINK_ROOT;
+    struct wire *wire = connect_ranks(from, to, kind);
+    eo_node_up(&ranks[to].node, &wire->other->link, EO_LINK_NEW);
+    current = from;
+    eo_node_up(&ranks[from].node, &wire->link, kind);
+}
+
+/* The last `absent` ranks do not come. */
+static void start(uint32_t count, uint32_t of_host, uint32_t absent)
 {
     rank_count = count;
     host_ranks = of_host;
@@ -240,14 +251,8 @@ static void start(uint32_t count, uint32_t of_host)
     }
     for (uint32_t r = 0; r < count; r++)
         eo_node_start(&ranks[r].node);
-    for (uint32_t r = 1; r < count; r++) { /* leaders last come first: any order must do */
-        const uint32_t from = count - r, to = from % of_host ? from / of_host * of_host : 0;
-        const enum eo_link_kind kind = from % of_host ? EO_LINK_LEADER : EO_LINK_ROOT;
-        struct wire *wire = connect_ranks(from, to, kind);
-        eo_node_up(&ranks[to].node, &wire->other->link, EO_LINK_NEW);
-        current = from;
-        eo_node_up(&ranks[from].node, &wire->link, kind);
-    }
+    for (uint32_t r = 1 + absent; r < count; r++) /* leaders last come first: any order must do */
+        come(count - r);
 }
 
 static void finish(void)
@@ -293,7 +298,7 @@ static void try_world(uint32_t count, uint32_t of_host)
 {
     const uint32_t hosts = (count + of_host - 1) / of_host;
     char rank_text[64];
-    start(count, of_host);
+    start(count, of_host, 0);
     const double joined_us = run();
     uint32_t joined = 0, exchanged = 0, told = 0;
     for (uint32_t r = 0; r < count; r++)
@@ -342,6 +347,37 @@ static void try_world(uint32_t count, uint32_t of_host)
     finish();
 }
 
+/* Of the ranks before `end`, all but `lost` itself where it `is_lost`. */
+static bool all_told(uint32_t end, uint32_t lost, bool is_lost)
+{
+    bool good = true;
+    for (uint32_t r = 0; r < end; r++)
+        good = good && ((r == lost && is_lost) ||
+                        (ranks[r].failed == 1 && ranks[r].failure.rank == lost && ranks[r].failure.lost == is_lost));
+    return good;
+}
+
+/* A host that lacks a rank has not joined, and a failure may be older than the link that has to tell it. */
+static void fail_while_joining(void)
+{
+    start(6, 3, 1);
+    run();
+    lose(4);
+    run();
+    tap(all_told(5, 4, true), "a loss on a host that is not complete is told to all who have come");
+    come(5);
+    run();
+    tap(all_told(6, 4, true), "and to who comes later");
+    finish();
+    start(4, 2, 2);
+    run();
+    eo_node_give_up(&ranks[2].node, EO_ERR_IO, "it cannot listen for other hosts");
+    come(2);
+    run();
+    tap(all_told(3, 2, false), "a leader that gives up before it has reached the root tells it then");
+    finish();
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -352,6 +388,7 @@ int main(void)
     try_world(90, 1);
     try_world(1000, 8);
     try_world(16384, 8);
+    fail_while_joining();
     free(heap);
     free(wires);
     return tap_end();
