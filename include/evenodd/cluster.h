@@ -72,7 +72,7 @@ typedef struct eo_world_join_params {
     eo_rendezvous *rendezvous;  /* required; outlives the world */
     const char *device;         /* ["cpu"] "cuda" */
     uint32_t device_index;      /* [0] which GPU of this host: as a rule the local rank */
-    const char *collectives;    /* [cuda: "nccl"; cpu: "shared" (64 ranks at most) where all are on one machine, else
+    const char *collectives;    /* [cuda: "nccl"; cpu: "shared" where all are on one machine, 64 at most, else
                                    "mpi": all started by Open MPI's mpirun or srun --mpi=pmix] how
                                    ranks reach each other's memory */
     const char *mode;           /* nccl: see evenodd/world_nccl.h */

@@ -25,7 +25,7 @@
 
 typedef struct eo_world_mpi_params {
     const void *communicator; /* [MPI_COMM_WORLD] where an MPI_Comm lies: of these ranks, one process each */
-    const char *collectives;  /* [chosen] "shared": all on one machine, "mpi": anywhere. NULL: shared where it is possible */
+    const char *collectives;  /* [shared where possible] "shared": up to 64, all on one machine; "mpi": anywhere */
     uint32_t timeout_ms;      /* [60000] the longest wait for another rank, joining and in one collective */
     const eo_log *log;        /* [silence] copied */
 } eo_world_mpi_params;

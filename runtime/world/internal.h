@@ -8,6 +8,7 @@
 #include <evenodd/world.h>
 
 #include "streams/collective.h"
+#include "streams/local/local.h"
 
 struct eo_world {
     uint32_t rank, rank_count;
@@ -25,6 +26,12 @@ struct eo_world {
 
 /* EO_ERR_INVALID: logged. */
 eo_status eo_world_check_fabric(const eo_log *log, double gigabytes_per_s, double latency_us);
+
+/* Of ranks on CPUs, where nobody has chosen. Of too many ranks for it, "shared" says what to do where there is no "mpi". */
+static inline const char *eo_world_cpu_collectives(bool is_one_machine, uint32_t rank_count)
+{
+    return is_one_machine && (rank_count <= EO_LOCAL_RANKS_MAX || !eo_comm_find("mpi")) ? "shared" : "mpi";
+}
 
 /* Fills the shares of a world of processes. Collective. */
 eo_status eo_world_find_share(struct eo_world *world, const struct eo_exchange *exchange);

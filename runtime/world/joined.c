@@ -94,10 +94,10 @@ eo_status eo_world_create_joined(eo_world **out, const eo_world_join_params *par
     EO_REQUIRE(params->log, params->rendezvous, "a world of processes needs the rendezvous of its ranks");
     EO_TRY(eo_world_check_fabric(params->log, params->fabric_gigabytes_per_s, params->fabric_latency_us));
     const char *device = params->device ? params->device : "cpu";
-    const char *name = params->collectives              ? params->collectives
-                       : strcmp(device, "cuda") == 0        ? "nccl"
-                       : is_one_machine(params->rendezvous) ? "shared"
-                                                            : "mpi";
+    const char *name = params->collectives           ? params->collectives
+                       : strcmp(device, "cuda") == 0 ? "nccl"
+                                                     : eo_world_cpu_collectives(is_one_machine(params->rendezvous),
+                                                                                eo_rendezvous_rank_count(params->rendezvous));
     EO_REQUIRE(params->log, strncmp(name, "local", 5) != 0, "collectives '%s' need ranks as threads of one process", name);
     const struct eo_comm_ops *ops = eo_comm_find(name);
     if (!ops || !eo_device_is_known(device)) {

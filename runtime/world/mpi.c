@@ -60,7 +60,7 @@ static eo_status make_group(struct eo_world *world, const eo_world_mpi_params *p
     if (!name) {
         bool is_one;
         EO_TRY(find_machine(exchange, world->rank_count, &is_one));
-        name = is_one ? "shared" : "mpi";
+        name = eo_world_cpu_collectives(is_one, world->rank_count);
     }
     world->ops = eo_comm_find(name);
     return world->ops->group_create(&world->group, &(const struct eo_group_params){

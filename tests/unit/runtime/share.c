@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Goal: ranks with GPUs know how many of them take from their host's memory, though each sees one GPU alone.
+ * Goal: ranks with GPUs know how many of them take from their host's memory, though each sees one GPU alone. Ranks of one
+ * machine share memory where so many can.
  * Method: an exchange in which the others are on this host, or on another; places in memory are this process's.
  */
 #include <criterion/criterion.h>
@@ -57,4 +58,12 @@ Test(share, threads_of_a_process_are_on_one_host)
         cr_assert_eq(eo_world_host_ranks(worlds[r], 1), 3);
         eo_world_destroy(&worlds[r]);
     }
+}
+
+Test(share, ranks_of_one_machine_use_shared_while_it_takes_so_many)
+{
+    const char *instead = eo_comm_find("mpi") ? "mpi" : "shared"; /* whose refusal says what to do */
+    cr_assert_str_eq(eo_world_cpu_collectives(true, EO_LOCAL_RANKS_MAX), "shared");
+    cr_assert_str_eq(eo_world_cpu_collectives(true, EO_LOCAL_RANKS_MAX + 1), instead);
+    cr_assert_str_eq(eo_world_cpu_collectives(false, 2), "mpi");
 }

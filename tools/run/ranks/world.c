@@ -17,13 +17,13 @@
 #include "tools/shared/arguments.h"
 #include "tools/shared/patient_output.h"
 
-enum { SILENCE_FOUND_US = 500000, ERROR_WAIT_MS = 100 };
+enum { SILENCE_FOUND_US = 500000, ERROR_WAIT_MS = 100, SHARED_RANKS_MAX = 64 /* evenodd/cluster.h */ };
 enum world_key { WORLD_COLLECTIVES = 0x400, WORLD_JOIN, WORLD_SILENCE, WORLD_FLIGHT, WORLD_INSECURE };
 
 static const struct argp_option world_options[] = {
     {.doc = "Ranks as processes (mpirun, srun, torchrun, evenodd-launch):", .group = 5},
     {"collectives", WORLD_COLLECTIVES, "NAME", 0,
-     "shared, mpi or nccl [shared; on several machines: mpi; with --device cuda: nccl]", 5},
+     "shared, mpi or nccl [shared; on several machines, or for more than 64 ranks: mpi; with --device cuda: nccl]", 5},
     {"join-timeout", WORLD_JOIN, "S", 0, "seconds to wait for all ranks to join, and at other meetings outside of steps [60]",
      5},
     {"rank-timeout", WORLD_SILENCE, "S", 0,
@@ -204,8 +204,10 @@ eo_status tool_job_world_choose(struct tool_job_world *world, const char *device
     for (uint32_t r = e->rank_count; r-- > 1;)
         other = eo_rendezvous_rank_info(world->rendezvous, r).machine == first.machine ? other : r;
     const bool is_one = other == 0 && first.machine != 0, is_chosen = !world->collectives;
+    /* Of too many ranks for it, shared says what to do where there is no mpi. */
+    const bool is_shared = is_one && (e->rank_count <= SHARED_RANKS_MAX || !e->has_mpi);
     if (is_chosen)
-        world->collectives = strcmp(device, "cuda") == 0 ? "nccl" : is_one ? "shared" : "mpi";
+        world->collectives = strcmp(device, "cuda") == 0 ? "nccl" : is_shared ? "shared" : "mpi";
     if (strcmp(world->collectives, "mpi") == 0 && !e->has_mpi) {
         char why[300] = "";
         if (is_chosen)
