@@ -15,7 +15,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-enum { PAGE_BYTES = 4096 };
+enum { PAGE_BYTES_MAX = 64 << 10 }; /* of any kernel; a stage and the whole segment are of whole pages, or none are populated */
 
 /* common, lines, and from the next page on stages */
 static uint64_t line_bytes(uint32_t rank_count)
@@ -30,7 +30,7 @@ static uint64_t lines_begin(void)
 
 static uint64_t stages_begin(uint32_t rank_count)
 {
-    return eo_align_up(lines_begin() + EO_SHARED_SLOTS * line_bytes(rank_count), PAGE_BYTES);
+    return eo_align_up(lines_begin() + EO_SHARED_SLOTS * line_bytes(rank_count), PAGE_BYTES_MAX);
 }
 
 uint64_t eo_shared_segment_bytes(uint32_t rank_count)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Goal: a group inside a group of processes may end while another thread reports a failure of the family. A communicator
- * that stays open keeps no other from being opened, however many come and go beside it.
+ * that stays open keeps no other from being opened, however many come and go beside it. Stages lie on pages of any kernel.
  * Method: a world of one process; a wrapped munmap reports the failure right after the inner group's segment is gone.
  */
 #include <criterion/criterion.h>
@@ -81,4 +81,15 @@ Test(shared_groups, a_communicator_that_stays_open_keeps_no_other_out)
         ops->close(comms[i]);
     ops->group_release(group);
     eo_device_destroy(&device);
+}
+
+Test(shared_groups, stages_lie_on_whole_pages_of_any_kernel)
+{
+    const uint64_t page_bytes = 64 << 10;
+    for (uint32_t rank_count = 1; rank_count <= EO_LOCAL_RANKS_MAX; rank_count++) {
+        struct eo_shared_group shared = {.segment = (unsigned char *)(uintptr_t)page_bytes}; /* nobody looks into it */
+        const struct eo_group group = {.params.rank_count = rank_count, .shared = &shared};
+        cr_assert_eq((uintptr_t)eo_shared_stage(&group, 1, rank_count - 1, 1) % page_bytes, 0, "of %u ranks", rank_count);
+        cr_assert_eq(eo_shared_segment_bytes(rank_count) % page_bytes, 0, "of %u ranks", rank_count);
+    }
 }
