@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 uint64_t eo_now_ns(void); /* monotonic */
-void eo_pause(void);      /* 20 us, between two looks at a device */
+void eo_pause(void);      /* 20 us, between two looks */
 
 /*
  * How long this process has waited, counted from look to look. The time between two counts as EO_LOOK_NS_MAX at most, or what

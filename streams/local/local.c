@@ -9,26 +9,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 
-enum { TIMEOUT_MS_DEFAULT = 60000 };
+enum { TIMEOUT_MS_DEFAULT = 60000, STOPPED_NS = 1000000000 };
 
 void eo_local_lock(struct eo_group *group)
 {
-    enum { STOPPED_S = 1 };
     pthread_mutex_t *lock = &group->common->lock;
     if (!group->shared) {
         pthread_mutex_lock(lock);
         return;
     }
     /* Held for microseconds, unless its owner's process was stopped: then nobody is to wait for that, and what is done
-     * under it is done without it (unlock then refuses). */
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += STOPPED_S;
-    if (pthread_mutex_timedlock(lock, &until) == EOWNERDEAD)
+     * under it is done without it (unlock then refuses). pthread_mutex_timedlock goes by the wall clock, and ThreadSanitizer
+     * does not know pthread_mutex_clocklock. */
+    const uint64_t end_ns = eo_now_ns() + STOPPED_NS;
+    int result;
+    while ((result = pthread_mutex_trylock(lock)) == EBUSY && eo_now_ns() < end_ns)
+        eo_pause();
+    if (result == EOWNERDEAD)
         pthread_mutex_consistent(lock);
 }
 

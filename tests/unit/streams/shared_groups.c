@@ -2,11 +2,16 @@
  *
  * Goal: a group inside a group of processes may end while another thread reports a failure of the family. A communicator
  * that stays open keeps no other from being opened, however many come and go beside it. Stages lie on pages of any kernel.
- * Method: a world of one process; a wrapped munmap reports the failure right after the inner group's segment is gone.
+ * A lock that is not given back keeps nobody for longer than a second, whatever becomes of the wall clock.
+ * Method: a world of one process; a wrapped munmap reports the failure right after the inner group's segment is gone, and a
+ * wrapped clock_gettime has a wall clock that is set back after each look at it.
  */
 #include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "streams/collective.h"
 #include "streams/shared/shared.h"
@@ -27,6 +32,16 @@ int __wrap_munmap(void *memory, size_t bytes)
         unmapped++;
         shared_ops->group_abort(group, 0, "it has had enough");
     }
+    return result;
+}
+
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+    const int result = __real_clock_gettime(clock, now);
+    now->tv_sec += clock == CLOCK_REALTIME ? 3600 : 0;
     return result;
 }
 
@@ -92,4 +107,41 @@ Test(shared_groups, stages_lie_on_whole_pages_of_any_kernel)
         cr_assert_eq((uintptr_t)eo_shared_stage(&group, 1, rank_count - 1, 1) % page_bytes, 0, "of %u ranks", rank_count);
         cr_assert_eq(eo_shared_segment_bytes(rank_count) % page_bytes, 0, "of %u ranks", rank_count);
     }
+}
+
+struct held {
+    struct eo_group *group;
+    atomic_bool is_held, may_end;
+};
+
+static void *hold_lock(void *user)
+{
+    struct held *held = user;
+    eo_local_lock(held->group);
+    held->is_held = true;
+    for (int i = 0; i < 300 && !held->may_end; i++)
+        nanosleep(&(const struct timespec){0, 10000000}, NULL);
+    eo_local_unlock(held->group);
+    return NULL;
+}
+
+Test(shared_groups, a_lock_that_is_not_given_back_is_waited_for_for_a_second)
+{
+    const struct eo_exchange exchange = {gather_alone, NULL};
+    const struct eo_group_join join = {.rank = 0, .exchange = &exchange};
+    struct held held = {NULL};
+    pthread_t thread;
+    const struct eo_comm_ops *ops = eo_comm_find("shared");
+    cr_assert_eq(ops->group_create(&held.group, &(const struct eo_group_params){.rank_count = 1, .join = &join}), EO_OK);
+    cr_assert_eq(pthread_create(&thread, NULL, hold_lock, &held), 0);
+    while (!held.is_held)
+        nanosleep(&(const struct timespec){0, 1000000}, NULL);
+    const uint64_t begin_ns = eo_now_ns();
+    eo_local_lock(held.group);
+    const uint64_t waited_ns = eo_now_ns() - begin_ns;
+    eo_local_unlock(held.group);
+    held.may_end = true;
+    pthread_join(thread, NULL);
+    cr_assert(waited_ns >= 900000000 && waited_ns < 2500000000, "waited for %.2f s", (double)waited_ns / 1e9);
+    ops->group_release(held.group);
 }
