@@ -23,7 +23,7 @@ enum world_key { WORLD_COLLECTIVES = 0x400, WORLD_JOIN, WORLD_SILENCE, WORLD_FLI
 static const struct argp_option world_options[] = {
     {.doc = "Ranks as processes (mpirun, srun, torchrun, evenodd-launch):", .group = 5},
     {"collectives", WORLD_COLLECTIVES, "NAME", 0,
-     "shared, mpi or nccl [shared; on several machines, or for more than 64 ranks: mpi; with --device cuda: nccl]", 5},
+     "shared, mpi or nccl [up to 64 ranks on one machine: shared; else mpi; with --device cuda: nccl]", 5},
     {"join-timeout", WORLD_JOIN, "S", 0, "seconds to wait for all ranks to join, and at other meetings outside of steps [60]",
      5},
     {"rank-timeout", WORLD_SILENCE, "S", 0,
