@@ -25,10 +25,14 @@ void eo_local_lock(struct eo_group *group)
     /* Held for microseconds, unless its owner's process was stopped: then nobody is to wait for that, and what is done
      * under it is done without it (unlock then refuses). pthread_mutex_timedlock goes by the wall clock, and ThreadSanitizer
      * does not know pthread_mutex_clocklock. */
+    enum { YIELDS = 64 }; /* first: as a rule that is enough */
     const uint64_t end_ns = eo_now_ns() + STOPPED_NS;
     int result;
-    while ((result = pthread_mutex_trylock(lock)) == EBUSY && eo_now_ns() < end_ns)
-        eo_pause();
+    for (uint32_t look = 0; (result = pthread_mutex_trylock(lock)) == EBUSY && eo_now_ns() < end_ns; look++)
+        if (look < YIELDS)
+            sched_yield();
+        else
+            eo_pause();
     if (result == EOWNERDEAD)
         pthread_mutex_consistent(lock);
 }
