@@ -5,6 +5,7 @@
 #include "streams/local/local.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
