@@ -50,7 +50,8 @@ struct solver {
 #define UNPLACED UINT32_MAX /* of out_space */
 #define WORK_MAX (UINT64_C(2) << 20)
 enum { IDLE_TRIALS_MAX = 64 }; /* promotions that bring nothing, before the search gives up */
-#define ROUNDS_WORK_MAX (UINT64_C(32) << 20) /* after which no new round begins */
+#define ROUNDS_WORK_MAX \
+    (UINT64_C(4) << 30) /* divided by the bundles: after that no new round begins. Of many a round takes long */
 enum {
     IDLE_ROUNDS_MAX = 64,
     ROUND_SHUFFLE = 4,      /* every so manieth round shuffles, the others swap a few */
@@ -486,7 +487,7 @@ static void solve(struct solver *solver)
     place_always(solver);
     keep_round(solver, run_round(solver, true, UINT64_MAX));
     const uint64_t good_bytes = solver->bundles.bound_bytes + solver->bundles.bound_bytes / GOOD_ENOUGH_SHARE;
-    const uint64_t work_limit = placement->draft ? 0 : solver->work + ROUNDS_WORK_MAX;
+    const uint64_t work_limit = placement->draft ? 0 : solver->work + ROUNDS_WORK_MAX / (solver->bundles.bundle_count + 1);
     for (uint32_t idle = 0; idle < IDLE_ROUNDS_MAX && solver->best.total_bytes > good_bytes &&
                             solver->work < work_limit && disturb_orders(solver);
          idle++) {
