@@ -16,11 +16,11 @@ struct attention_job {
     const struct eo_kernel_table *kernels;
     float *scratch;
     uint64_t lane_floats;
-    uint32_t item_count; /* heads of all sequences: query heads forward, key/value heads backward */
-    _Atomic uint32_t next;
+    uint64_t item_count; /* heads of all sequences: query heads forward, key/value heads backward */
+    _Atomic uint64_t next;
 };
 
-/* Floats of one thread's scratch: the sum of what lane_of() in attention_vector.h takes, in its order. */
+/* Floats of one thread's scratch: the sum of what lane_of() in levels/attention.h takes, in its order. */
 static uint64_t attention_lane_floats(const struct eo_attention_shape *shape)
 {
     const uint64_t keys = eo_split_up(shape->seq, EO_TILE_PAD) * EO_TILE_PAD;
@@ -78,9 +78,9 @@ static void attention_forward_task(void *arg, uint32_t lane)
 {
     struct attention_job *job = arg;
     const uint32_t heads = job->shape.head_count;
-    uint32_t item;
+    uint64_t item;
     while ((item = atomic_fetch_add(&job->next, 1)) < job->item_count) {
-        const uint32_t query_head = item % heads;
+        const uint32_t query_head = (uint32_t)(item % heads);
         run_head(job, lane, item / heads, query_head, query_head / job->base.group, job->kernels->attention_forward);
     }
 }
@@ -89,9 +89,9 @@ static void attention_backward_task(void *arg, uint32_t lane)
 {
     struct attention_job *job = arg;
     const uint32_t heads = job->shape.kv_head_count;
-    uint32_t item;
+    uint64_t item;
     while ((item = atomic_fetch_add(&job->next, 1)) < job->item_count) {
-        const uint32_t kv_head = item % heads;
+        const uint32_t kv_head = (uint32_t)(item % heads);
         run_head(job, lane, item / heads, kv_head * job->base.group, kv_head, job->kernels->attention_backward);
     }
 }
@@ -119,7 +119,7 @@ eo_status eo_cpu_attention_forward(eo_team *team, const struct eo_attention *a)
         .base = {.q = a->q, .k = a->k, .v = a->v, .out = a->out, .log_sum_exp = a->log_sum_exp},
         .positions = a->positions,
         .scratch = a->scratch,
-        .item_count = a->shape.batch * a->shape.head_count,
+        .item_count = (uint64_t)a->shape.batch * a->shape.head_count,
     };
     return attention_run(team, &job, attention_forward_task);
 }
@@ -140,7 +140,7 @@ eo_status eo_cpu_attention_backward(eo_team *team, const struct eo_attention *a)
                  .v_gradient = a->v_gradient},
         .positions = a->positions,
         .scratch = a->scratch,
-        .item_count = a->shape.batch * a->shape.kv_head_count,
+        .item_count = (uint64_t)a->shape.batch * a->shape.kv_head_count,
     };
     return attention_run(team, &job, attention_backward_task);
 }

@@ -243,11 +243,11 @@ static void block_to_keys(float *sums, const float *weights, const float *block,
 
 /* ---- rows of scores ---- */
 
-/* Whole vectors can run over [0, count): what is behind the diagonal is made small enough to vanish ... */
+/* Whole vectors can run over [0, count): what is behind the diagonal is below every score, and vanishes ... */
 static void mask_row(float *row, uint64_t count)
 {
     for (; count % V != 0; count++)
-        row[count] = -1e30f;
+        row[count] = -INFINITY;
 }
 
 /* ... and is zero where the next products read it. */
@@ -311,10 +311,10 @@ static void attention_forward(const struct eo_attention_head *a)
     }
 }
 
-/* scores: from raw scores to weights P; slopes: from dP to dS = P (dP - delta) scale. */
+/* scores: from raw scores to weights P; slopes: from dP to dS = P (dP - delta) scale. No sum runs over what is behind the
+ * diagonal, so nothing there needs a mask. */
 static void slopes_row(float *scores, float *slopes, uint64_t count, float scale_by, float log_sum_exp, float delta)
 {
-    mask_row(scores, count);
     const vf factor = v_set(scale_by);
     const vf shift = v_set(-log_sum_exp);
     const vf less = v_set(delta);

@@ -7,7 +7,9 @@
  */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kernel_fixture.h"
 
@@ -103,6 +105,56 @@ Test(attention, large_scores_do_not_overflow)
     struct attention_data d = attention_data(&large, 100.0f);
     check_forward(&d, 2e-3);
     guards_free();
+}
+
+/* One head of one element: all queries are q, all keys k; the values count from 0. */
+static struct attention_data equal_tokens(uint32_t seq, float q, float k)
+{
+    float *qs = guarded(seq), *ks = guarded(seq), *vs = guarded(seq), *gradients = guarded(seq);
+    for (uint32_t i = 0; i < seq; i++)
+        qs[i] = q, ks[i] = k, vs[i] = (float)i, gradients[i] = 1;
+    return (struct attention_data){.shape = {1, seq, 1, 1, 1, 1, 1, 1, false}, .q = qs, .k = ks, .v = vs,
+                                   .out_gradient = gradients, .q_floats = seq, .kv_floats = seq, .out_floats = seq};
+}
+
+/* Scores of -1e32 are the largest of their rows all the same: what lies behind the diagonal does not outweigh them. */
+Test(attention, the_lowest_scores_outweigh_what_is_not_seen)
+{
+    for (uint32_t seq = 1; seq <= 40; seq++, guards_free()) {
+        struct attention_data d = equal_tokens(seq, 1e16f, -1e16f);
+        const float *expected = reference_result(run_forward, &d, forward_floats(&d));
+        for (uint32_t i = 0; i < seq; i++)
+            cr_assert_float_eq(expected[i], (float)i / 2, 1e-5);
+        check_forward(&d, 5e-6);
+    }
+}
+
+/* A score that overflows is a number to no token that sees it, at the end of a vector or within. */
+Test(attention, scores_that_overflow_show)
+{
+    static const char *const names[] = {"plain", "avx2", "avx512"};
+    enum { SEQ = 40 };
+    for (size_t level = 0; level < sizeof(names) / sizeof(names[0]); level++, guards_free()) {
+        if (eo_kernels_select(names[level]) < 0)
+            continue;
+        struct attention_data d = equal_tokens(SEQ, 3e25f, -3e25f);
+        float *out = guarded(forward_floats(&d));
+        run_forward(&eo_kernels_cpu_ops, NULL, out, &d);
+        for (int i = 0; i < SEQ; i++)
+            cr_assert(isnan(out[i]), "%s: token %d is %g", names[level], i, out[i]);
+    }
+}
+
+/* 2^32 heads take minutes, if they are not counted as none: the alarm comes before their end. */
+Test(attention, heads_are_counted_beyond_32_bits, .signal = SIGALRM)
+{
+    enum { HEADS = 64 };
+    float *heads = guarded_random(HEADS, -1, 1), *out = guarded(HEADS);
+    const struct eo_attention_shape shape = {1u << 26, 1, HEADS, HEADS, 1, 0, 0, 0, false}; /* all tokens are one */
+    void *scratch = scratch_of(&eo_kernels_cpu_ops, NULL, &shape);
+    alarm(1);
+    (void)!eo_kernels_cpu_ops.attention_forward(NULL, &(struct eo_attention){
+        .types = FP32, .shape = shape, .q = heads, .k = heads, .v = heads, .out = out, .scratch = scratch});
 }
 
 /* Ties: equal keys share the weight equally, so the output is the running mean of the values. */

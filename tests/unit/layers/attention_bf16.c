@@ -54,6 +54,8 @@ static uint32_t ways_of_this_machine(struct way ways[8])
         ways[count++] = (struct way){"avx512", &eo_tiles_amx_emulated};
         if (__builtin_cpu_supports("avx512bf16"))
             ways[count++] = (struct way){"avx512", &eo_tiles_avx512_bf16};
+        if (eo_kernels_select("amx") == EO_OK)
+            ways[count++] = (struct way){"amx", &eo_tiles_amx};
     }
 #endif
     return count;
@@ -378,6 +380,27 @@ Test(attention_bf16, large_scores_do_not_overflow)
     for (uint32_t w = 0; w < way_count; w++, guards_free()) {
         struct attention_data d = data_of(&large);
         check_forward(&ways[w], 0, &d);
+    }
+}
+
+/* A score that overflows is a number to no token that sees it. */
+Test(attention_bf16, scores_that_overflow_show)
+{
+    enum { SEQ = 100 };
+    struct way ways[8];
+    const uint32_t way_count = ways_of_this_machine(ways);
+    for (uint32_t w = 0; w < way_count; w++, guards_free()) {
+        struct attention_data d = data_of(&(struct attention_case){1, SEQ, 1, 1, 1, false, 1});
+        uint16_t *out = copy_of(d.out, d.out_count);
+        for (uint64_t i = 0; i < d.q_count; i++)
+            d.q[i] = 0x69c6; /* 3e25 */
+        for (uint64_t i = 0; i < d.kv_count; i++)
+            d.k[i] = 0xe9c6;
+        run(&ways[w], &d, &(struct eo_attention){.q = d.q, .k = d.k, .v = d.v, .out = out, .log_sum_exp = d.log_sum_exp}, 0,
+            false);
+        for (uint32_t token = 0; token < SEQ; token++)
+            cr_assert(isnan(at(out, token * d.shape.out_stride)), "%s, tiles %s: token %u", ways[w].level,
+                      ways[w].tiles->name, token);
     }
 }
 
