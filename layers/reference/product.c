@@ -17,8 +17,10 @@ static float gelu(float x)
     return 0.5F * x * (1 + tanhf(gelu_factor * (x + 0.044715F * x * x * x)));
 }
 
-static float gelu_slope(float x)
+/* Beyond +-12 it is 0 or 1, and x^2 may be infinite. */
+static float gelu_slope(float at)
 {
+    const float x = at > 12 ? 12 : at < -12 ? -12 : at;
     const float t = tanhf(gelu_factor * (x + 0.044715F * x * x * x));
     return 0.5F * (1 + t) + 0.5F * x * (1 - t * t) * gelu_factor * (1 + 3 * 0.044715F * x * x);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Vectors of floats at the width of a level. level_*.c sets EO_LEVEL (512, 256, or 0: four floats, whatever the
- * machine has) and includes this, then the *_vector.h. All here is static: each level has its own, and with
- * EO_ELEMENT_BF16 another one, whose elements in memory are bf16. In registers all are floats.
+ * Vectors of floats at the width of a level. The including file sets EO_LEVEL (512, 256, or 0: four floats, whatever the
+ * machine has). All here is static: each level has its own, and with EO_ELEMENT_BF16 another one, whose elements in memory
+ * are bf16. In registers all are floats.
  *
  * Loads and stores come in two forms: whole vectors, and the first `count` elements (what lies beyond is neither read
  * nor written; a load gives zeros there).
@@ -187,7 +187,7 @@ INLINE float v_max_element(vf v)
 }
 
 /*
- * e^x for -87 <= x <= 88, relative error below 2e-7; NaN stays NaN.
+ * e^x for -87 <= x <= 88, relative error below 2e-7; NaN stays NaN. At 89 infinity.
  * 2^n e^r with n = x / ln 2 rounded, so |r| <= ln(2) / 2, where 1 + r + r^2 q(r) with a minimax q is off by 3e-9.
  * Adding 1.5 x 2^23 rounds and leaves n in the low bits, from where it is shifted to the place of the exponent; no
  * denormal arises.
@@ -218,10 +218,15 @@ INLINE vf v_exp(vf x)
     return v_exp_inside(v_min(v_set(88.0f), v_max(v_set(-87.0f), x)));
 }
 
-/* 1 / (1 + e^x); beyond +-80 its value there, which leaves the sum and its reciprocal ordinary numbers. */
+/* 1 / (1 + e^x): 0 where e^x overflows, so that -x times it stays small; below -80 its value there, 1. */
 INLINE vf v_sigmoid_of_negated(vf x)
 {
-    return v_reciprocal(v_set(1) + v_exp_inside(v_max(v_set(-80), v_min(v_set(80), x))));
+#if EO_LEVEL == 512
+    const __mmask16 counts = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(87), _CMP_NGT_UQ); /* NaN does */
+    return (vf)_mm512_maskz_mov_ps(counts, (__m512)v_reciprocal(v_set(1) + v_exp_inside(v_max(v_set(-80), x))));
+#else
+    return v_reciprocal(v_set(1) + v_exp_inside(v_max(v_set(-80), v_min(v_set(89), x)))); /* e^89: infinity's bits */
+#endif
 }
 
 INLINE vf v_sigmoid(vf x)

@@ -162,13 +162,17 @@ Test(kernels, gelu_matches_the_formula_in_double)
     }
 }
 
+/* Around the bounds of the exponential and far beyond. */
+static const float extremes[] = {
+    0.0f,   -0.0f,   1e-40f, -1e-40f, 1e-20f, -1e-3f, 1e-3f,  3.0f,   -3.0f,  9.6f,   -9.6f, 9.95f, -9.95f, 10.0f,  -10.0f,
+    10.3f,  -10.3f,  50.0f,  -50.0f,  79.0f,  -79.0f, 86.9f,  -86.9f, 87.1f,  -87.1f, 88.3f, -88.3f, 88.5f, -88.5f, 90.0f,
+    -90.0f, 1e4f,    -1e4f,  1e10f,   -1e10f, 1e13f,  -1e13f, 1e20f,  -1e20f, 1e35f,  -1e35f, 3e38f, -3e38f};
+enum { EXTREMES = sizeof(extremes) / sizeof(extremes[0]) };
+
 /* The vectorised exponential over its whole range: relative error, where the value is not lost in the sum. */
 Test(kernels, gelu_holds_at_large_small_and_denormal_inputs)
 {
-    static const float inputs[] = {0.0f,  -0.0f,  1e-40f, -1e-40f, 1e-20f, -1e-3f, 1e-3f, 3.0f,  -3.0f,
-                                   10.0f, -10.0f, 50.0f,  -50.0f,  1e4f,   -1e4f,  1e10f, -1e10f};
-    const uint64_t count = sizeof(inputs) / sizeof(inputs[0]);
-    struct bag bag = {.rows = 1, .width = count, .a = guarded_copy(inputs, count)};
+    struct bag bag = {.rows = 1, .width = EXTREMES, .a = guarded_copy(extremes, EXTREMES)};
     check_gelu(&bag, 1e-12, "gelu of extremes");
     guards_free();
 }
@@ -239,6 +243,21 @@ static void check_gelu_backward(struct bag *bag)
     every_level_and_team(run_gelu_backward, bag, count + width, expected, 2e-6, 1e-5, "gelu backward");
 }
 
+Test(kernels, gelu_backward_holds_at_extremes_as_the_reference_does)
+{
+    float *ones = guarded(EXTREMES), *slopes = guarded(EXTREMES);
+    for (int i = 0; i < EXTREMES; i++) {
+        ones[i] = 1;
+        slopes[i] = (float)gelu_slope_in_double(extremes[i]);
+    }
+    struct bag bag = {.rows = 1, .width = EXTREMES, .flag = true, .a = guarded_copy(extremes, EXTREMES), .c = ones};
+    check_gelu_backward(&bag);
+    cr_assert_eq(eo_kernels_reference_ops.gelu_backward(NULL, &(struct eo_gelu_gradient){
+        .types = FP32, .in_gradient = ones, .out_gradient = ones, .in = bag.a, .rows = 1, .width = EXTREMES}), EO_OK);
+    expect_close("slopes of the reference", ones, slopes, EXTREMES, 2e-6, 1e-6);
+    guards_free();
+}
+
 Test(kernels, gelu_backward_gives_both_gradients_in_one_pass)
 {
     FOR_SHAPES(rows, width)
@@ -290,6 +309,21 @@ Test(kernels, swiglu_and_its_gradients_work_on_halves_of_a_row)
         bag.in_place = true;
         every_level_and_team(run_swiglu_backward, &bag, 2 * count, expected, 2e-6, 1e-6, "swiglu backward in place");
     }
+}
+
+Test(kernels, swiglu_holds_at_extremes)
+{
+    float *both = guarded(2 * EXTREMES), *ones = guarded(EXTREMES);
+    for (int i = 0; i < EXTREMES; i++) {
+        both[i] = extremes[i];
+        both[EXTREMES + i] = ones[i] = 1;
+    }
+    struct bag bag = {.rows = 1, .width = EXTREMES, .stride = 2 * EXTREMES, .a = both, .b = both + EXTREMES, .c = ones};
+    const float *expected = reference_result(run_swiglu_forward, &bag, EXTREMES);
+    every_level_and_team(run_swiglu_forward, &bag, EXTREMES, expected, 2e-6, 1e-12, "swiglu of extremes");
+    expected = reference_result(run_swiglu_backward, &bag, 2 * EXTREMES);
+    every_level_and_team(run_swiglu_backward, &bag, 2 * EXTREMES, expected, 2e-6, 1e-6, "swiglu backward of extremes");
+    guards_free();
 }
 
 /* ---- norms of heads: `width` is that of a head, rows have a stride of three heads and a gap ---- */
