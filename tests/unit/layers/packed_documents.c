@@ -2,7 +2,8 @@
  *
  * Documents packed into one sequence: none sees another, and each computes as if it were alone.
  * Method: kernels and whole models, packed, against the same with a sequence a document: attention and rotary positions to the
- * bit, at every level; losses and gradients of models to 1e-5. Then one document is changed: no bit of the other moves.
+ * bit, at every level, AMX by its emulation too; losses and gradients of models to 1e-5. Then one document is changed: no bit
+ * of the other moves.
  */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
@@ -11,6 +12,8 @@
 #include <string.h>
 
 #include "kernel_fixture.h"
+#include "layers/cpu/kernels.h"
+#include "layers/cpu/products/tiles.h"
 #include "model_fixture.h"
 
 enum { LENGTH = 150, SEQUENCES = 2, TOKENS = SEQUENCES * LENGTH, HEADS = 4, KV_HEADS = 2, SIZE = 20, DOCUMENTS = 6 };
@@ -129,17 +132,41 @@ static void check_attention(const struct eo_kernel_ops *ops, eo_dtype dtype, con
     guards_free();
 }
 
+#if defined(__x86_64__)
+extern const struct eo_tiles eo_tiles_amx_emulated; /* layers/cpu/products/amx.h */
+
+static eo_status emulated_forward(eo_team *team, const struct eo_attention *a)
+{
+    return eo_cpu_attention_bf16_by(team, a, &eo_tiles_amx_emulated, false);
+}
+
+static eo_status emulated_backward(eo_team *team, const struct eo_attention *a)
+{
+    return eo_cpu_attention_bf16_by(team, a, &eo_tiles_amx_emulated, true);
+}
+
+static void check_emulated(void)
+{
+    struct eo_kernel_ops ops = eo_kernels_cpu_bf16_ops;
+    ops.attention_forward = emulated_forward;
+    ops.attention_backward = emulated_backward;
+    if (eo_kernels_select("avx512") == EO_OK)
+        check_attention(&ops, EO_DTYPE_BF16, "amx, emulated");
+}
+#endif
+
 Test(documents, attention_of_each_is_that_of_the_document_alone)
 {
-    static const char *const levels[] = {"plain", "avx2", "avx512"};
-    check_attention(&eo_kernels_reference_ops, EO_DTYPE_FP32, "reference");
-    check_attention(&eo_kernels_reference_ops, EO_DTYPE_BF16, "reference");
-    for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++) {
-        if (eo_kernels_select(levels[i]) < 0)
-            continue;
-        check_attention(&eo_kernels_cpu_ops, EO_DTYPE_FP32, levels[i]);
-        check_attention(&eo_kernels_cpu_bf16_ops, EO_DTYPE_BF16, levels[i]);
+    const char *level;
+    for (uint32_t i = 0; (level = eo_kernels_at(i)) != NULL; i++) {
+        const bool is_reference = strcmp(level, "reference") == 0;
+        cr_assert_eq(eo_kernels_select(level), EO_OK);
+        check_attention(is_reference ? &eo_kernels_reference_ops : &eo_kernels_cpu_ops, EO_DTYPE_FP32, level);
+        check_attention(is_reference ? &eo_kernels_reference_ops : &eo_kernels_cpu_bf16_ops, EO_DTYPE_BF16, level);
     }
+#if defined(__x86_64__)
+    check_emulated();
+#endif
 }
 
 /* ---- positions ---- */
