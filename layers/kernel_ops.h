@@ -9,8 +9,8 @@
  * Common to all of them:
  * - Every pointer is memory of the team's device; on a GPU the host cannot read it. The argument structures themselves
  *   are host memory, read during the call only.
- * - A call enqueues on the team's stream and returns; it waits for nothing, but for all_finite, and allocates nothing.
- *   On the CPU the work is done on return.
+ * - A call enqueues on the team's stream and returns; it waits for nothing, but for all_finite, and allocates nothing, but
+ *   for products of "cpu" in fp32: oneDNN takes its buffer from the heap. On the CPU the work is done on return.
  * - `void *` tensors are in types.compute, but for gradients of weights: types.gradient. `float *` and `double *` mean
  *   fp32 and double, whatever the types.
  * - bf16: a load is converted to fp32, all arithmetic and every sum is in fp32, a store rounds once, to the nearest,
@@ -20,7 +20,7 @@
  *   model: with an odd width only the first row is aligned. Logits' stride is a multiple of 16 elements.
  * - Operands do not overlap unless the comment says "may be".
  * - Gradients of weights: `accumulate` false overwrites (old content may be anything), true adds: the sum is taken
- *   from zero, and the old value is added to it last.
+ *   from zero, and the old value is added to it last, but for fp32 of "cpu".
  * - Results are repeatable: no sum is taken in an order that depends on time ("cuda": but for attention_backward by
  *   cuDNN, unless its team is repeatable). On the CPU they do not depend on the number of threads either ("cpu": but for
  *   multiply, see layers/cpu/kernels.h).

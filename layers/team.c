@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -12,7 +13,7 @@
 #include "layers/checks.h"
 #include "layers/cpu/kernels.h"
 
-enum { TEAM_THREADS_MAX = 1024, TEAM_SPINS = 1000 };
+enum { TEAM_SPINS = 1000 };
 
 /* `state` of a team: run number in the high half, then whether workers may still join, then how many have. */
 #define TEAM_OPEN   ((uint64_t)1 << 31)
@@ -42,6 +43,7 @@ struct cpu_team {
     uint32_t thread_count;
     uint32_t worker_count; /* of those that were started */
     pthread_t *workers;
+    eo_log log;
 };
 
 static void spin_pause(void)
@@ -194,6 +196,17 @@ eo_parallel eo_team_parallel(eo_team *team)
     return (eo_parallel){.run = team_parallel_run, .team = team, .thread_count = eo_team_thread_count(team)};
 }
 
+void eo_team_tell(const eo_team *team, const char *what)
+{
+    if (team == NULL)
+        return;
+    const eo_log *log = &((const struct cpu_team *)team)->log;
+    if (team->layer)
+        eo_layers_log(log, EO_LOG_ERROR, "rank %u, %s, %s: %s", team->rank, team->layer, team->pass, what);
+    else
+        eo_layers_log(log, EO_LOG_ERROR, "%s", what);
+}
+
 static eo_status start_workers(struct cpu_team *team)
 {
     if (team->thread_count == 1)
@@ -202,8 +215,14 @@ static eo_status start_workers(struct cpu_team *team)
     if (team->workers == NULL)
         return EO_ERR_NO_MEMORY;
     while (team->worker_count < team->thread_count - 1) {
-        if (pthread_create(&team->workers[team->worker_count], NULL, team_worker, team) != 0)
+        const int error = pthread_create(&team->workers[team->worker_count], NULL, team_worker, team);
+        if (error != 0) {
+            eo_layers_log(&team->log, EO_LOG_ERROR,
+                          "team: thread %u of %u could not be started: %s; lower thread_count, or "
+                          "raise the limit of processes",
+                          team->worker_count + 2, team->thread_count, strerror(error));
             return EO_ERR_NO_MEMORY;
+        }
         team->worker_count++;
     }
     return EO_OK;
@@ -227,12 +246,14 @@ static void team_destroy(eo_team *base)
 
 static eo_status team_create(eo_team **out, const eo_team_params *params)
 {
-    LAYERS_REQUIRE(params->log, params->thread_count <= TEAM_THREADS_MAX, "team: %u threads; at most %d are possible",
-                   params->thread_count, TEAM_THREADS_MAX);
+    LAYERS_REQUIRE(params->log, params->thread_count <= EO_TEAM_THREADS_MAX,
+                   "team: %u threads; at most %d are possible; lower thread_count", params->thread_count, EO_TEAM_THREADS_MAX);
     struct cpu_team *team = aligned_alloc(64, sizeof(*team));
     if (team == NULL)
         return EO_ERR_NO_MEMORY;
     *team = (struct cpu_team){.base.backend = &eo_team_cpu_backend, .thread_count = params->thread_count};
+    if (params->log)
+        team->log = *params->log;
     pthread_mutex_init(&team->mutex, NULL); /* cannot fail on Linux without attributes */
     pthread_cond_init(&team->work, NULL);
     pthread_cond_init(&team->idle, NULL);

@@ -46,9 +46,10 @@ const struct eo_team_backend *eo_team_backend_find(const char *device, const cha
 const struct eo_kernel_ops *eo_team_backend_kernels(const struct eo_team_backend *backend, eo_dtype compute,
                                                     eo_dtype gradient);
 
-/* Teams of the CPU only. A NULL team is the calling thread alone. */
+/* Teams of the CPU only. A NULL team is the calling thread alone, and silent. */
 void eo_team_run(eo_team *team, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg);
 uint32_t eo_team_thread_count(const eo_team *team); /* at least 1; of a device: 1 */
+void eo_team_tell(const eo_team *team, const char *what); /* logs a failed call, with layer and pass */
 
 /* NULL is a team of the CPU. */
 const struct eo_team_backend *eo_team_backend_of(const eo_team *team);

@@ -111,9 +111,11 @@ typedef struct eo_transformer eo_transformer;
  */
 typedef struct eo_team eo_team;
 
+enum { EO_TEAM_THREADS_MAX = 1024 };
+
 typedef struct eo_team_params {
     const char *device;     /* ["cpu"] "cuda" */
-    uint32_t thread_count;  /* [1] CPU */
+    uint32_t thread_count;  /* [1] CPU: at most EO_TEAM_THREADS_MAX */
     uint32_t device_index;  /* CUDA: the world's device_index of this rank */
     void *stream;           /* CUDA: eo_runtime_stream() of the runtime it will serve, which must outlive it */
     const char *plan_cache; /* [none] CUDA: a file of product plans that were chosen by timing; read and rewritten */
@@ -202,8 +204,8 @@ EO_EXPORT EO_NODISCARD eo_status eo_transformer_load(const eo_transformer *trans
 /*
  * Forward and backward of one micro-batch, between eo_step_begin and eo_step_end. *loss is the rank's mean over its
  * tokens (with summed_loss the sum over its targets), unscaled; the host waits for it. loss NULL: it is added to
- * eo_step_values(runtime)[0] instead, and nothing waits. Allocates nothing. EO_ERR_NOT_FINITE: *loss is not finite; the log
- * names the position.
+ * eo_step_values(runtime)[0] instead, and nothing waits. Allocates nothing, but for products in fp32 on a CPU: oneDNN takes
+ * its buffer from the heap. EO_ERR_NOT_FINITE: *loss is not finite; the log names the position.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_transformer_micro_batch(const eo_transformer *transformer, eo_runtime *runtime,
                                                             eo_team *team, const eo_tokens *tokens, double *loss);
@@ -229,8 +231,8 @@ EO_EXPORT EO_NODISCARD eo_status eo_transformer_logits(const eo_transformer *tra
  * EO_ERR_UNSUPPORTED: the kernels are a device's, on all ranks alike; EO_ERR_NO_MEMORY: here, where the other ranks go on.
  *
  * run is not collective: `count` tokens behind those that came before, at most seq of the transformer together, on a team of
- * at most thread_count; logits (vocabulary floats) are of the last one, NULL: not wanted. Allocates nothing. forget: the next token is the
- * first one again.
+ * at most thread_count; logits (vocabulary floats) are of the last one, NULL: not wanted. Allocates nothing, but for products
+ * in fp32, as eo_transformer_micro_batch. forget: the next token is the first one again.
  */
 typedef struct eo_decoder eo_decoder;
 EO_EXPORT uint64_t eo_decoder_bytes(const eo_transformer *transformer, uint32_t thread_count);

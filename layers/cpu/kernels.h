@@ -4,7 +4,7 @@
  * alone), in fp32 and bf16, but for multiply: in fp32. The contract is kernel_ops.h's; beyond it:
  *
  * - Operands need no alignment (64 bytes is fastest), and nothing is read or written beyond their end.
- * - multiply: oneDNN takes its packing buffer from the heap, once a product. EO_ERR_NO_MEMORY leaves C undefined.
+ * - multiply: oneDNN takes its packing buffer from the heap, once a product. A failure leaves C undefined.
  * - Sums have an order that the shape alone fixes. They differ in rounding between the levels (avx512, avx2, plain).
  *   Only multiply may differ in rounding with the number of threads, for oneDNN chooses its blocks by the shape of a
  *   part; it is repeatable for the same team size.

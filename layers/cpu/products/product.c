@@ -11,12 +11,16 @@
 #include "layers/cpu/products/tiles.h"
 
 #include <dlfcn.h>
+#include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include <oneapi/dnnl/dnnl.h>
+#include <oneapi/dnnl/dnnl_debug.h>
 
 #include "layers/kernel_table.h"
 #include "layers/split.h"
@@ -66,7 +70,7 @@ struct product_job {
     struct eo_multiply all;
     uint64_t part; /* rows, or columns, of a task */
     bool by_columns;
-    _Atomic bool failed;
+    _Atomic(dnnl_status_t) status; /* the first failure's */
 };
 
 static void product_task(void *arg, uint32_t index)
@@ -83,8 +87,21 @@ static void product_task(void *arg, uint32_t index)
         p.a.values = (const float *)p.a.values + (p.a.transposed ? first : first * p.a.stride);
         p.c = (float *)p.c + first * p.c_stride;
     }
-    if (sgemm_one_thread(&p) != dnnl_success)
-        job->failed = true;
+    dnnl_status_t before = dnnl_success;
+    const dnnl_status_t status = sgemm_one_thread(&p);
+    if (status != dnnl_success)
+        atomic_compare_exchange_strong(&job->status, &before, status);
+}
+
+static eo_status product_status(const eo_team *team, const struct eo_multiply *p, dnnl_status_t status)
+{
+    if (status == dnnl_success)
+        return EO_OK;
+    char text[160];
+    snprintf(text, sizeof(text), "oneDNN's product of %" PRIu64 " x %" PRIu64 " x %" PRIu64 " failed: %s%s", p->m, p->n, p->k,
+             dnnl_status2str(status), status == dnnl_out_of_memory ? "; free memory of the host" : "");
+    eo_team_tell(team, text);
+    return status == dnnl_out_of_memory ? EO_ERR_NO_MEMORY : EO_ERR_DEVICE;
 }
 
 /* One part a thread, k never cut. The longer side is cut, in multiples of the block that oneDNN computes. */
@@ -98,7 +115,7 @@ eo_status eo_cpu_multiply(eo_team *team, const struct eo_multiply *p)
         return EO_OK;
     job.part = eo_split_up(eo_split_up(side, eo_team_thread_count(team)), PRODUCT_BLOCK) * PRODUCT_BLOCK;
     eo_team_run(team, (uint32_t)eo_split_up(side, job.part), product_task, &job);
-    return job.failed ? EO_ERR_NO_MEMORY : EO_OK;
+    return product_status(team, p, job.status);
 }
 
 /* ---- how fast this machine runs a product ---- */

@@ -4,13 +4,59 @@
  * Method: all four transpositions, odd sizes and strides, teams; against the plain reference.
  */
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
+#include <oneapi/dnnl/dnnl.h>
+
 #include "kernel_fixture.h"
 #include "layers/denormals.h"
+
+/* ---- in the way of the product and of new threads ---- */
+
+static dnnl_status_t sgemm_refusal = dnnl_success;
+static uint32_t threads_refused_after = UINT32_MAX;
+
+dnnl_status_t __real_dnnl_sgemm(char, char, dnnl_dim_t, dnnl_dim_t, dnnl_dim_t, float, const float *, dnnl_dim_t, const float *,
+                                dnnl_dim_t, float, float *, dnnl_dim_t);
+dnnl_status_t __wrap_dnnl_sgemm(char, char, dnnl_dim_t, dnnl_dim_t, dnnl_dim_t, float, const float *, dnnl_dim_t, const float *,
+                                dnnl_dim_t, float, float *, dnnl_dim_t);
+int __real_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+int __wrap_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+
+dnnl_status_t __wrap_dnnl_sgemm(char a_form, char b_form, dnnl_dim_t m, dnnl_dim_t n, dnnl_dim_t k, float alpha, const float *a,
+                                dnnl_dim_t lda, const float *b, dnnl_dim_t ldb, float beta, float *c, dnnl_dim_t ldc)
+{
+    return sgemm_refusal != dnnl_success ? sgemm_refusal
+                                         : __real_dnnl_sgemm(a_form, b_form, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg)
+{
+    if (threads_refused_after == 0)
+        return EAGAIN;
+    threads_refused_after--;
+    return __real_pthread_create(thread, attributes, run, arg);
+}
+
+static char error_text[1000];
+
+static void keep_team_error(void *user, eo_log_level level, const char *text)
+{
+    (void)user;
+    cr_assert_eq(level, EO_LOG_ERROR);
+    snprintf(error_text, sizeof(error_text), "%s", text);
+}
+
+static eo_status team_with_log(eo_team **team, uint32_t thread_count)
+{
+    const eo_log log = {.write = keep_team_error, .level = EO_LOG_ERROR};
+    return eo_team_cpu_backend.create(team, eo_team_params(.device = "cpu", .thread_count = thread_count, .log = &log));
+}
 
 struct product_case {
     uint64_t m, n, k;
@@ -78,6 +124,36 @@ Test(product, repeats_its_bits_for_one_team)
     guards_free();
 }
 
+/* Only what is a lack of memory says so; the log names the product and the layer. */
+Test(product, a_refusal_of_the_library_comes_back_with_its_cause)
+{
+    static const struct {
+        dnnl_status_t refusal;
+        eo_status status;
+        const char *text;
+    } rows[] = {{dnnl_out_of_memory, EO_ERR_NO_MEMORY,
+                 "oneDNN's product of 100 x 3 x 2 failed: out_of_memory; free memory of the host"},
+                {dnnl_unimplemented, EO_ERR_DEVICE, "oneDNN's product of 100 x 3 x 2 failed: unimplemented"}};
+    static float a[200], b[6], c[300];
+    const struct eo_multiply product = {
+        .types = FP32, .c = c, .c_stride = 3, .a = {a, 2, false}, .b = {b, 3, false}, .m = 100, .n = 3, .k = 2};
+    eo_team *team = NULL;
+    cr_assert_eq(team_with_log(&team, 2), EO_OK);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        sgemm_refusal = rows[i].refusal;
+        team->layer = NULL;
+        cr_assert_eq(eo_kernels_cpu_ops.multiply(team, &product), rows[i].status);
+        cr_assert_str_eq(error_text, rows[i].text);
+        team->layer = "block 3", team->pass = "forward", team->rank = 7;
+        cr_assert_eq(eo_kernels_cpu_ops.multiply(team, &product), rows[i].status);
+        cr_assert(strncmp(error_text, "rank 7, block 3, forward: oneDNN's", 34) == 0, "%s", error_text);
+        cr_assert_eq(eo_kernels_cpu_ops.multiply(NULL, &product), rows[i].status);
+    }
+    sgemm_refusal = dnnl_success;
+    cr_assert_eq(eo_kernels_cpu_ops.multiply(team, &product), EO_OK);
+    eo_team_destroy(&team);
+}
+
 Test(product, measure_gives_a_speed_and_refuses_empty_products)
 {
     eo_product product = {.name = "p", .m = 64, .n = 48, .k = 32, .transpose_b = true};
@@ -139,6 +215,21 @@ Test(team, sizes_that_make_no_sense_are_refused)
     cr_assert_null(team);
     eo_team_destroy(&team); /* NULL is taken */
     eo_team_destroy(NULL);
+}
+
+Test(team, more_threads_than_there_may_be_are_refused_with_the_remedy)
+{
+    eo_team *team = NULL;
+    threads_refused_after = 2;
+    cr_assert_eq(team_with_log(&team, 5), EO_ERR_NO_MEMORY);
+    cr_assert_null(team);
+    cr_assert(strstr(error_text, "team: thread 4 of 5 could not be started: ") && strstr(error_text, strerror(EAGAIN)) &&
+                  strstr(error_text, "; lower thread_count, or raise the limit of processes"), "%s", error_text);
+    threads_refused_after = UINT32_MAX;
+    cr_assert_eq(team_with_log(&team, EO_TEAM_THREADS_MAX + 1), EO_ERR_INVALID);
+    cr_assert_str_eq(error_text, "team: 1025 threads; at most 1024 are possible; lower thread_count");
+    cr_assert_eq(team_with_log(&team, 1), EO_OK);
+    eo_team_destroy(&team);
 }
 
 #if defined(__x86_64__)
