@@ -317,6 +317,10 @@ result $? "with Muon no layer goes to the disk"
 "$train" $job --plan --budget 1GiB >out 2>err && grep -q '^rates of a rank: .*, products in fp32 [1-9]' out
 result $? "and bf16 measures products in fp32 too"
 
+"$train" --model tiny --ranks 2 --threads 520 --batch 1 --seq 16 --text "$text" --plan --budget 1GiB >out 2>err &&
+    grep -q '^rates of a rank: ' out
+result $? "ranks with more threads than one team may have are measured with as many"
+
 refuse 'a budget that is no size' "'lots'" --budget lots
 refuse 'a budget of nothing' 'above 0' --budget 0
 refuse 'a setting that the budget chooses' '--budget chooses --recompute' --budget 1GiB --recompute all

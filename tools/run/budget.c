@@ -183,9 +183,17 @@ static eo_status measure_rates(const struct tool_options *o, struct tool_rates *
 {
     enum { ROUNDS = 3 };
     const uint32_t here = o->world_ranks ? 1 : o->plan.ranks;
+    const uint64_t threads = (uint64_t)here * o->plan.threads;
+    struct tool_log_catch caught;
+    tool_log_catch_init(&caught);
+    const eo_log log = tool_job_log(&caught);
     eo_team *team = NULL;
-    if (eo_team_create(&team, here * o->plan.threads) < 0)
-        return tool_problem_set(problem, EO_ERR_NO_MEMORY, "--budget: no threads to measure this machine with");
+    const eo_status status = eo_team_create_on(
+        &team,
+        eo_team_params(.thread_count = threads < EO_TEAM_THREADS_MAX ? (uint32_t)threads : EO_TEAM_THREADS_MAX, .log = &log));
+    if (status < 0)
+        return tool_problem_set(problem, status, "--budget: no threads to measure this machine with: %s",
+                                caught.text[0] ? caught.text : eo_status_text(status));
     /* Not all at one time, which another program may take for itself. */
     for (int round = 0; round < ROUNDS; round++) {
         keep_best(&out->products_flops_per_s, products_rate(team, o->plan.dtype) / here);

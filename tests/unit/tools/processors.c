@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Goal: processors are counted on systems of more than 1024, too.
+ * Goal: processors are counted on systems of more than 1024, too, and a rank gets no more threads than a team may have.
  * Method: a kernel in the place of the real one, which refuses who asks with less room than it has processors.
  */
+#include <argp.h>
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 
 static int kernel_processors; /* 0: the call fails otherwise */
 static int bound_to[3], bound_count;
+static int all_bound; /* more than 0: the first ones, so many, instead */
 
 int __wrap_sched_getaffinity(pid_t process, size_t bytes, cpu_set_t *set);
 
@@ -23,8 +25,8 @@ int __wrap_sched_getaffinity(pid_t process, size_t bytes, cpu_set_t *set)
         return -1;
     }
     memset(set, 0, bytes);
-    for (int i = 0; i < bound_count; i++)
-        CPU_SET_S(bound_to[i], bytes, set);
+    for (int i = 0; i < (all_bound ? all_bound : bound_count); i++)
+        CPU_SET_S(all_bound ? i : bound_to[i], bytes, set);
     return 0;
 }
 
@@ -52,4 +54,25 @@ Test(processors, programs_use_all_that_they_may)
     (void)bind_to(0, 0, 0, 0, 0);
     cr_assert_eq(tool_core_count(), 1);
     cr_assert_eq(eo_processors_allowed().count, 0);
+}
+
+static uint32_t threads_without_option(char *ranks)
+{
+    char *words[] = {"train", "--ranks", ranks, NULL};
+    struct tool_options options;
+    tool_options_init(&options);
+    cr_assert_eq(argp_parse(&tool_options_argp, 3, words, 0, NULL, &options), 0);
+    tool_options_fini(&options);
+    return options.plan.threads;
+}
+
+Test(processors, a_rank_without_threads_gets_its_part_and_at_most_a_teams)
+{
+    kernel_processors = 4096;
+    all_bound = 1376;
+    cr_assert_eq(tool_core_count(), 1376);
+    cr_assert_eq(threads_without_option("1"), EO_TEAM_THREADS_MAX);
+    cr_assert_eq(threads_without_option("2"), 688);
+    all_bound = 3;
+    cr_assert_eq(threads_without_option("4"), 1);
 }

@@ -224,14 +224,14 @@ Test(run_parts, memory_is_estimated_for_the_ranks_of_this_host)
     cr_assert_eq(tool_job_estimate(&o, &summary, 2), 4 * of_gpu);
 }
 
-/* Ranks that a launcher has bound apart have all of theirs, others their part; one at least. */
+/* Ranks that a launcher has bound apart have all of theirs, others their part: from one to as many as a team may have. */
 Test(run_parts, threads_are_a_rank_s_part_of_what_it_may_run_on)
 {
     struct tool_rank_processors ranks[6] = {{.machine = 1}, {.machine = 1}, {.machine = 1},
                                             {.machine = 2}, {.machine = 2}, {.machine = 2}};
     static const struct {
         uint32_t number, count, threads;
-    } rows[6] = {{1, 8, 8}, {2, 8, 4}, {2, 8, 4}, {2, 8, 8}, {3, 1, 1}, {3, 1, 1}};
+    } rows[6] = {{1, 1376, EO_TEAM_THREADS_MAX}, {2, 8, 4}, {2, 8, 4}, {2, 8, 8}, {3, 1, 1}, {3, 1, 1}};
     for (int r = 0; r < 6; r++)
         ranks[r].allowed = (struct eo_processors){rows[r].count, rows[r].number};
     for (uint32_t r = 0; r < 6; r++)

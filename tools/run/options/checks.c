@@ -208,7 +208,6 @@ void tool_options_check_together(const struct argp_state *state, struct tool_opt
                    TOOL_RUN_RANKS_MAX);
     tool_option_check_gather(state, &o->plan, "ranks 1");
     tool_option_check_products(state, &o->plan, "--device cuda");
-    const uint32_t sharing = tool_options_host_ranks(o);
     if (o->plan.threads == 0)
-        o->plan.threads = tool_core_count() / sharing ? tool_core_count() / sharing : 1;
+        o->plan.threads = tool_threads_of(tool_core_count(), tool_options_host_ranks(o));
 }

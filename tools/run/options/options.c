@@ -199,7 +199,7 @@ static void parse_memory(const struct argp_state *state, struct tool_options *o,
         o->instruction_set = select_instruction_set(state, text);
         break;
     case OPTION_THREADS:
-        o->plan.threads = (uint32_t)tool_option_count(state, name, text, 1, 1024);
+        o->plan.threads = (uint32_t)tool_option_count(state, name, text, 1, EO_TEAM_THREADS_MAX);
         break;
     case OPTION_MEMORY:
         if (!tool_memory_parse(text, &o->memory))
@@ -370,6 +370,12 @@ uint32_t tool_core_count(void)
 {
     const uint64_t count = eo_processors_allowed().count;
     return count > 0 ? (uint32_t)count : 1;
+}
+
+uint32_t tool_threads_of(uint64_t cores, uint32_t ranks)
+{
+    const uint64_t part = cores / ranks;
+    return part > EO_TEAM_THREADS_MAX ? EO_TEAM_THREADS_MAX : part > 0 ? (uint32_t)part : 1;
 }
 
 uint32_t tool_options_host_ranks(const struct tool_options *options)

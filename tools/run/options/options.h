@@ -107,6 +107,10 @@ bool tool_memory_parse(const char *text, eo_memory *out);
 
 /* Cores this process may use, at least 1. */
 uint32_t tool_core_count(void);
+
+/* Threads of each of the ranks that share so many cores: at least 1, at most those of a team. */
+uint32_t tool_threads_of(uint64_t cores, uint32_t ranks);
+
 /* Ranks that share this host's memory and devices. */
 uint32_t tool_options_host_ranks(const struct tool_options *options);
 /* That share a GPU, of those that this process sees. Processes have one each, however many they see: NCCL takes no two on one.

@@ -9,8 +9,7 @@ uint32_t tool_rank_threads(const struct tool_rank_processors *ranks, uint32_t co
     uint32_t sharing = 0;
     for (uint32_t r = 0; r < count; r++)
         sharing += ranks[r].machine == mine->machine && ranks[r].allowed.number == mine->allowed.number;
-    const uint32_t processors = (uint32_t)mine->allowed.count;
-    return processors > sharing ? processors / sharing : 1;
+    return tool_threads_of(mine->allowed.count, sharing);
 }
 
 static eo_status ask_all(const struct tool_job_world *world, struct tool_rank_processors *ranks, uint32_t *threads,
