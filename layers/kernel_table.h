@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The kernels of a level of the processor (avx512, avx2, plain): one thread's part of each. The files of layers/cpu/ with
- * the kernels' names split the work, the table's functions trust them. The same source (*_vector.h) is compiled for each
- * level, once in fp32 and once in bf16 (level_*.c), so the levels differ in vector width and rounding only.
+ * the kernels' names split the work, the table's functions trust them. The same source (layers/cpu/levels/) is compiled for
+ * each level, once in fp32 and once in bf16, so the levels differ in vector width and rounding only.
  *
  * Operands are as in kernel_ops.h, `void *` in the table's element type; `rows` are the rows of this part, and pointers
  * stand at its first row.
@@ -121,7 +121,7 @@ struct eo_kernel_table {
     void (*attention_backward)(const struct eo_attention_head *head);
 
     /* In fp32 alone. */
-    /* The reference product's, for both element types: the same bits at every level. See product_vector.h. */
+    /* The reference product's, for both element types: the same bits at every level. See products/vector.h. */
     void (*product_tile)(float *sums, const float *a, const float *b, uint64_t rows, uint64_t depth);
 
     /* In bf16 and AVX-512 alone: of attention by products of pairs. */

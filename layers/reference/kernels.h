@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The kernels of kernel_ops.h in plain C, both element types: the standard for every other backend, and, still, the
- * CPU's products and attention in bf16. One thread, no team, no allocation, no state. Arguments as in kernel_ops.h; pointers are memory of the host.
+ * The kernels of kernel_ops.h in plain C, both element types: the standard for every other backend. One thread, no team, no
+ * allocation, no state. Arguments as in kernel_ops.h; pointers are memory of the host.
  *
  * Every sum is in fp32, in the order of its index, but for losses (double): rows, columns or heads may be split over
  * threads without a change of bits.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * All kernels of one level and element type, and their table. Included by level_*.c, which set EO_LEVEL, EO_LEVEL_NAME,
- * EO_LEVEL_TABLE, the target of the compiler, and EO_ELEMENT_BF16 for bf16.
+ * All kernels of one level and element type, and their table. Included by avx512.c, avx2.c and plain.c, which set EO_LEVEL,
+ * EO_LEVEL_NAME, EO_LEVEL_TABLE and the target of the compiler; for bf16 by avx512_bf16.c and its like, with EO_ELEMENT_BF16.
  */
 #ifndef EO_LAYERS_CPU_LEVELS_LEVEL_H
 #define EO_LAYERS_CPU_LEVELS_LEVEL_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The kernels of level_plain.c for elements in bf16.
+ * The kernels of plain.c for elements in bf16.
  */
 #define EO_ELEMENT_BF16 1
 #include "layers/cpu/levels/plain.c"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Packing (product_tiles.h) for processors with avx2; the rest of the library keeps the baseline. Whole panels of B go by blocks
+ * Packing (tiles.h) for processors with avx2; the rest of the library keeps the baseline. Whole panels of B go by blocks
  * of 8 x 8 units; tiles of A, of as many rows as there are blocks of four in the width, by 4 x 8. All else is left to eo_pack.
  */
 #include "layers/cpu/products/tiles.h"

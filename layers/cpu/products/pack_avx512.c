@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Packing by blocks of 16 x 16 units (product_tiles.h), for processors with avx512f, avx512bw, avx512dq, avx512vl, avx2; the
+ * Packing by blocks of 16 x 16 units (tiles.h), for processors with avx512f, avx512bw, avx512dq, avx512vl, avx2; the
  * rest of the library keeps the baseline. Lines at an edge are masked; units at an edge are left to eo_pack.
  */
 #include "layers/cpu/products/tiles.h"

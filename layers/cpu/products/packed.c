@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Products by packed operands (product_tiles.h). C is cut into blocks, k into pieces, so that the packed part of B stays in
+ * Products by packed operands (tiles.h). C is cut into blocks, k into pieces, so that the packed part of B stays in
  * the second-level cache while tiles of A go by, and pieces into chunks, so that a tile of A stays in the first-level cache
  * while the panels of B go by:
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The inner part of products at one level (see product_tiles.h and vector.h). Included by tiles_*.c, which set EO_LEVEL, the
+ * The inner part of products at one level (see tiles.h and levels/vector.h). Included by tiles_*.c, which set EO_LEVEL, the
  * target of the compiler, and the names of the tables.
  */
 #ifndef EO_LAYERS_CPU_PRODUCTS_TILES_VECTOR_H
