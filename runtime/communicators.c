@@ -17,7 +17,7 @@ static eo_status open_one(struct eo_runtime *rt, struct eo_comm **out, struct eo
                           bool reduces, const char *what)
 {
     const bool apart = reduces && rt->plan->params.separate_reduce_stream;
-    EO_TRY(rt->world->ops->open(out, group, rank, rt->device, apart ? EO_QUEUE_REDUCE : EO_QUEUE_COMM));
+    EO_TRY(rt->world->ops->open(out, group, rank, rt->device, apart ? EO_QUEUE_REDUCE : EO_QUEUE_COMM, reduces));
     rt->comms.all[rt->comms.count++] = *out;
     eo_runtime_log_outside(rt, what);
     return EO_OK;

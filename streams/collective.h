@@ -83,10 +83,10 @@ struct eo_comm_ops {
     eo_status (*group_split)(struct eo_group **out, struct eo_group_place *place, struct eo_group *parent,
                              uint32_t rank, uint32_t color, uint32_t key);
 
-    /* The communicator enqueues on `queue` of `device`. A rank opens one for all-gathers and then one for
-     * reduce-scatters: nccl makes them differently; the local ones run both. local waits for nobody, nccl for all. */
-    eo_status (*open)(struct eo_comm **out, struct eo_group *group, uint32_t rank, struct eo_device *device,
-                      uint32_t queue);
+    /* The communicator enqueues on `queue` of `device`. A rank opens one for all-gathers, and one that `reduces`, or either:
+     * nccl makes them differently; the others run both on each. local waits for nobody, nccl for all. */
+    eo_status (*open)(struct eo_comm **out, struct eo_group *group, uint32_t rank, struct eo_device *device, uint32_t queue,
+                      bool reduces);
     /* Waits for peers that still read this rank's memory (or the deadline). NULL is taken. */
     void (*close)(struct eo_comm *comm);
 

@@ -213,8 +213,9 @@ eo_status eo_local_cpu_comm_make(struct eo_comm **out, struct eo_group *group, s
 }
 
 static eo_status local_open(struct eo_comm **out, struct eo_group *group, uint32_t rank, struct eo_device *device,
-                            uint32_t queue)
+                            uint32_t queue, bool reduces)
 {
+    (void)reduces;
     struct eo_comm *comm;
     *out = NULL;
     EO_TRY(eo_local_cpu_comm_make(&comm, group, device, queue));

@@ -60,9 +60,10 @@ static eo_status local_cuda_group_create(struct eo_group **out, const struct eo_
     return eo_local_group_create(out, params);
 }
 
-static eo_status local_cuda_open(struct eo_comm **out, struct eo_group *group, uint32_t rank,
-                                 struct eo_device *device, uint32_t queue)
+static eo_status local_cuda_open(struct eo_comm **out, struct eo_group *group, uint32_t rank, struct eo_device *device,
+                                 uint32_t queue, bool reduces)
 {
+    (void)reduces;
     *out = NULL;
     if (device->ops != &eo_device_cuda_ops) {
         eo_log_write(&group->log, EO_LOG_ERROR, "local-cuda collectives run on device cuda, not on %s",

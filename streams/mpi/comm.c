@@ -383,9 +383,10 @@ static eo_status make_comm(struct eo_comm **out, struct eo_group *group, struct 
     return EO_OK;
 }
 
-static eo_status mpi_open(struct eo_comm **out, struct eo_group *group, uint32_t rank, struct eo_device *device,
-                          uint32_t queue)
+static eo_status mpi_open(struct eo_comm **out, struct eo_group *group, uint32_t rank, struct eo_device *device, uint32_t queue,
+                          bool reduces)
 {
+    (void)reduces;
     *out = NULL;
     if (device->ops != &eo_device_cpu_ops) {
         eo_log_write(&group->log, EO_LOG_ERROR, "collectives over mpi run on device cpu, not on %s", device->ops->name);

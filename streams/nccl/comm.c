@@ -37,16 +37,17 @@ static eo_status init(struct eo_comm *comm)
     return eo_nccl_split(group, comm->reduces, &comm->nccl);
 }
 
-eo_status eo_nccl_open(struct eo_comm **out, struct eo_group *group, uint32_t rank, struct eo_device *device,
-                       uint32_t queue)
+eo_status eo_nccl_open(struct eo_comm **out, struct eo_group *group, uint32_t rank, struct eo_device *device, uint32_t queue,
+                       bool reduces)
 {
     *out = NULL;
     EO_REQUIRE(&group->log, rank == group->rank, "communicator: rank %u opens for rank %u", group->rank, rank);
     EO_REQUIRE(&group->log, queue != EO_QUEUE_COMPUTE && queue < device->params.queue_count,
                "communicator: queue %u; collectives run on queues 1 ... %u", queue, device->params.queue_count - 1);
-    const bool reduces = group->comms[0] != NULL;
-    EO_REQUIRE(&group->log, !group->comms[1], "communicator: a world of NCCL has two, for all-gathers and for reduce-scatters, "
-               "and both are open; use one runtime at a time");
+    EO_REQUIRE(&group->log, !group->comms[reduces],
+               "communicator: a world of NCCL has one for %s, and it is open; use one "
+               "runtime at a time",
+               reduces ? "reductions" : "all-gathers");
     EO_TRY(eo_nccl_failure(group));
     if (device->ops != &eo_device_cuda_ops) {
         eo_log_write(&group->log, EO_LOG_ERROR, "NCCL runs on device cuda, not on %s", device->ops->name);

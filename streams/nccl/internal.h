@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The collectives of NCCL from inside. A group is this rank's alone; it holds a parent communicator that carries no
- * collective and is split once for all-gathers and once for reduce-scatters, so that each has its own policy. A group
+ * collective and is split once for all-gathers and once for reductions, so that each has its own policy. A group
  * that is split from another has a parent of its own, and what fails, is captured or keeps an order is the root's: the
  * rank has one GPU.
  *
@@ -55,7 +55,7 @@ struct eo_comm {
     uint32_t queue;
     cudaStream_t stream;
     ncclComm_t nccl;
-    bool reduces; /* the second that was opened */
+    bool reduces; /* else it gathers */
     uint64_t sequence;
 
     struct eo_nccl_region regions[EO_NCCL_REGIONS_MAX];
@@ -89,7 +89,7 @@ struct eo_group {
     ncclComm_t parent;
     bool owns_parent;  /* else the caller's */
     bool is_splitting; /* the parent: NCCL may still write where the child was asked for */
-    struct eo_comm *comms[2];
+    struct eo_comm *comms[2];    /* that gathers, that reduces; a group of replicas has the second alone */
     struct eo_group *root;       /* itself, where it was not split from another */
     struct eo_group *next;       /* of the family */
     struct eo_nccl_facts facts;
@@ -144,8 +144,8 @@ eo_status eo_nccl_poll(struct eo_comm *comm);
 eo_status eo_nccl_drain(struct eo_comm *comm, cudaStream_t stream, const char *label);
 
 /* streams/nccl/comm.c: for the table. */
-eo_status eo_nccl_open(struct eo_comm **out, struct eo_group *group, uint32_t rank, struct eo_device *device,
-                       uint32_t queue);
+eo_status eo_nccl_open(struct eo_comm **out, struct eo_group *group, uint32_t rank, struct eo_device *device, uint32_t queue,
+                       bool reduces);
 void eo_nccl_close(struct eo_comm *comm);
 eo_status eo_nccl_register(struct eo_comm *comm, void *memory, uint64_t bytes);
 eo_status eo_nccl_all_gather(struct eo_comm *comm, void *recv, const void *send, uint64_t send_bytes,

@@ -154,8 +154,9 @@ static eo_status await_slot(struct eo_group *group, uint64_t index, uint32_t *sl
 }
 
 static eo_status shared_open(struct eo_comm **out, struct eo_group *group, uint32_t rank, struct eo_device *device,
-                             uint32_t queue)
+                             uint32_t queue, bool reduces)
 {
+    (void)reduces;
     *out = NULL;
     EO_REQUIRE(&group->log, rank == group->shared->rank, "communicator: rank %u is not the rank of this process, %u of %u",
                rank, group->shared->rank, group->params.rank_count);

@@ -87,7 +87,7 @@ static void *rank_main(void *arg)
     }
     for (uint32_t i = 0; i < BUFFERS; i++)
         need(reserve(self, LAYER_BYTES, (void **)&self->buffers[i]), "reserve");
-    need(eo_comm_find("local")->open(&self->comm, group, self->rank, self->device, EO_QUEUE_COMM), "open");
+    need(eo_comm_find("local")->open(&self->comm, group, self->rank, self->device, EO_QUEUE_COMM, false), "open");
     for (uint32_t round = 0; round < ROUNDS; round++) {
         for (uint32_t measure = 0; measure < MEASURES; measure++) {
             pthread_barrier_wait(&barrier);

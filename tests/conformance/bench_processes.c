@@ -44,7 +44,7 @@ static void open_side(struct bench *b, enum side side, const struct eo_exchange 
     need(ops->group_create(&b->groups[side], &(const struct eo_group_params){
              .rank_count = (uint32_t)b->rank_count, .timeout_ms = 60000,
              .join = &(const struct eo_group_join){.rank = (uint32_t)b->rank, .exchange = exchange}}) >= 0, "a group");
-    need(ops->open(&b->comms[side], b->groups[side], (uint32_t)b->rank, b->device, EO_QUEUE_COMM) >= 0, "open");
+    need(ops->open(&b->comms[side], b->groups[side], (uint32_t)b->rank, b->device, EO_QUEUE_COMM, false) >= 0, "open");
     if (ops->register_memory)
         need(ops->register_memory(b->comms[side], memory, bytes) >= 0, "register_memory");
 }

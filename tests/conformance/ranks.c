@@ -247,8 +247,8 @@ static void *rank_thread(void *arg)
     if (kind != TEST_LOCAL)
         join_group(start);
     if (eo_device_create(&self->device, "cpu", &params) < 0 ||
-        self->ops->open(&self->gather, self->group, self->rank, self->device, EO_QUEUE_COMM) < 0 ||
-        self->ops->open(&self->reduce, self->group, self->rank, self->device, EO_QUEUE_REDUCE) < 0)
+        self->ops->open(&self->gather, self->group, self->rank, self->device, EO_QUEUE_COMM, false) < 0 ||
+        self->ops->open(&self->reduce, self->group, self->rank, self->device, EO_QUEUE_REDUCE, true) < 0)
         bail("a device or communicator cannot be made");
     take_memory(start);
     start->body(self);

@@ -109,7 +109,7 @@ static bool open_all(const struct eo_comm_ops *ops, struct eo_group *group)
     bool good = eo_device_create(&device, "cpu", &(struct eo_device_params){.queue_count = 2, .ring_capacity = 4, .rank_count = 2,
                                                                             .rank = own_rank, .log = &log_all}) >= 0;
     for (uint32_t i = 0; i + 1 < EO_SHARED_SLOTS && good; i++)
-        good = ops->open(&comms[i], group, own_rank, device, EO_QUEUE_COMM) >= 0;
+        good = ops->open(&comms[i], group, own_rank, device, EO_QUEUE_COMM, false) >= 0;
     if (own_rank == 1)
         be_waited_for(1);
     for (uint32_t i = 0; i < EO_SHARED_SLOTS; i++)
@@ -117,7 +117,7 @@ static bool open_all(const struct eo_comm_ops *ops, struct eo_group *group)
     if (own_rank == 0)
         be_waited_for(0);
     comms[0] = NULL;
-    good = good && ops->open(&comms[0], group, own_rank, device, EO_QUEUE_COMM) >= 0;
+    good = good && ops->open(&comms[0], group, own_rank, device, EO_QUEUE_COMM, false) >= 0;
     ops->close(comms[0]);
     eo_device_destroy(&device);
     return good;

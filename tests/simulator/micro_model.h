@@ -16,9 +16,10 @@
 
 enum { MICRO_POSITIONS = 5, MICRO_LAYERS = 4, MICRO_SAMPLES = 3, MICRO_WIDTH = 24, MICRO_IN = 16, MICRO_OUT = 8,
        MICRO_GROUPS = 2, /* weights and biases */
-       MICRO_RANKS_MAX = 4, MICRO_STEPS_MAX = 8, MICRO_WEIGHTS = 2 * (MICRO_WIDTH + 1) * MICRO_WIDTH +
+       MICRO_RANKS_MAX = 6, MICRO_STEPS_MAX = 8, MICRO_WEIGHTS = 2 * (MICRO_WIDTH + 1) * MICRO_WIDTH +
                                                                  (MICRO_IN + 1) * MICRO_WIDTH +
                                                                  (MICRO_WIDTH + 1) * MICRO_OUT };
+enum { MICRO_RANKS = 4 }; /* of families of tests: 1 to so many */
 
 enum micro_world { MICRO_ONE_GPU, MICRO_GPU_EACH, MICRO_NCCL };
 

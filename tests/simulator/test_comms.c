@@ -133,8 +133,8 @@ static eo_status open_rank(struct rank *self, const eo_log *log)
         EO_TRY(ask_split(self));
     if (run->fault == NEVER_OPENS && r == run->ranks - 1)
         return EO_ERR_IO;
-    EO_TRY(self->ops->open(&self->gather, self->group, r, self->device, EO_QUEUE_COMM));
-    EO_TRY(self->ops->open(&self->reduce, self->group, r, self->device, EO_QUEUE_REDUCE));
+    EO_TRY(self->ops->open(&self->gather, self->group, r, self->device, EO_QUEUE_COMM, false));
+    EO_TRY(self->ops->open(&self->reduce, self->group, r, self->device, EO_QUEUE_REDUCE, true));
     self->bytes = 4 * (2 * (uint64_t)COUNT * run->ranks + 2 * COUNT) + 64 * (run->ranks + 1);
     self->host_bytes = 8 * COUNT;
     EO_TRY(self->device->ops->reserve(self->device, EO_MEMORY_KIND_GATHER, self->bytes, (void **)&self->memory));

@@ -138,7 +138,7 @@ static void look(struct micro_settings *settings, uint64_t seed, double times_at
 
 static void family(enum micro_world world, bool graph, double times_at_least, const char *what)
 {
-    for (uint32_t ranks = 1; ranks <= MICRO_RANKS_MAX; ranks++) {
+    for (uint32_t ranks = 1; ranks <= MICRO_RANKS; ranks++) {
         for (uint64_t seed = 1; seed <= SEEDS; seed++) {
             struct micro_settings settings = {
                 .ranks = ranks, .device = "cuda", .world = world, .graph = graph, .graph_times = true, .steps = STEPS,

@@ -69,7 +69,7 @@ static void family(enum micro_world world, uint32_t seeds, const char *name, enu
     for (uint32_t kind = 0; kind < sizeof(kinds) / sizeof(kinds[0]); kind++) {
         const uint32_t kind_seeds = kind >= 2 && seeds == SEEDS_SHORT ? 3 : seeds; /* three modes, in turn */
         for (uint32_t bf16 = 0; bf16 < 2; bf16++) {
-            for (uint32_t ranks = 1; ranks <= MICRO_RANKS_MAX; ranks++) {
+            for (uint32_t ranks = 1; ranks <= MICRO_RANKS; ranks++) {
                 for (uint32_t s = 0; s < kind_seeds; s++) {
                     const uint64_t seed = seeds == SEEDS_SHORT ? seeds_of_short[s] : s + 1;
                     struct micro_settings settings = {
@@ -111,7 +111,7 @@ static void offloaded(uint32_t seeds, enum sim_executor executor)
 {
     static const char *const worlds[] = {"ranks on one GPU", "a GPU each", "NCCL"};
     for (uint32_t world = 0; world < 3; world++) {
-        for (uint32_t ranks = 1; ranks <= MICRO_RANKS_MAX; ranks++) {
+        for (uint32_t ranks = 1; ranks <= MICRO_RANKS; ranks++) {
             for (uint32_t s = 0; s < seeds; s++) {
                 const uint64_t seed = seeds == SEEDS_SHORT ? seeds_offloaded[s] : s + 1;
                 struct micro_settings settings = {
@@ -141,7 +141,7 @@ static void muon(uint32_t seeds, enum sim_executor executor)
 {
     static const char *const worlds[] = {"ranks on one GPU", "a GPU each", "NCCL"};
     for (uint32_t world = 0; world < 3; world++) {
-        for (uint32_t ranks = 1; ranks <= MICRO_RANKS_MAX; ranks++) {
+        for (uint32_t ranks = 1; ranks <= MICRO_RANKS; ranks++) {
             for (uint32_t s = 0; s < seeds; s++) {
                 const uint64_t seed = seeds == SEEDS_SHORT ? seeds_of_muon[s] : s + 1;
                 struct micro_settings settings = {
@@ -205,6 +205,18 @@ static void strategies(uint32_t seeds, enum sim_executor executor)
     }
 }
 
+/* Gathers by copy engine have a policy and windows of their own: the group of replicas, which only reduces, has neither. Its
+ * three ranks run in that mode; the two of a shard's group, for which NCCL of this age has none, as registered. */
+static void replicas_beside_copy_engines(enum sim_executor executor)
+{
+    struct micro_settings settings = {
+        .ranks = 6, .device = "cuda", .world = MICRO_NCCL, .strategy = EO_STRATEGY_HSDP, .shard_group = 2};
+    vary(&settings, 1);
+    settings.mode = "zero";
+    compare(&settings, &(struct sim_config){.seed = 1, .executor = executor, .device_count = 6});
+    tap_case("NCCL, hsdp in mode zero, three replicas: no reduction by a symmetric kernel, the CPU's bits");
+}
+
 /* Frozen weights in MXFP8: gathered each time, once, or not at all, and widened before their use. */
 static void frozen(uint32_t seeds, enum sim_executor executor)
 {
@@ -258,7 +270,7 @@ int main(int argc, char **argv)
         if (argc < 2 || threads || strcmp(argv[1], worlds[w].word) == 0)
             family(worlds[w].world, seeds, worlds[w].name, executor);
     if (argc < 2 || (strcmp(argv[1], "offloaded") != 0 && strcmp(argv[1], "muon") != 0))
-        strategies(threads ? 1 : full ? 60 : 3, executor);
+        strategies(threads ? 1 : full ? 60 : 3, executor), replicas_beside_copy_engines(executor);
     if (argc < 2 || (strcmp(argv[1], "offloaded") != 0 && strcmp(argv[1], "muon") != 0))
         frozen(threads ? 1 : full ? 40 : 2, executor);
     if (argc < 2 || threads || strcmp(argv[1], "muon") == 0)

@@ -149,9 +149,9 @@ static void closed_body(struct test_rank *self)
 static void refused_body(struct test_rank *self)
 {
     struct eo_comm *comm = (struct eo_comm *)self;
-    TEST_HOLDS(self, self->ops->open(&comm, self->group, self->rank_count, self->device, 1) == EO_ERR_INVALID && !comm);
-    TEST_HOLDS(self, self->ops->open(&comm, self->group, self->rank, self->device, 0) == EO_ERR_INVALID && !comm);
-    TEST_HOLDS(self, self->ops->open(&comm, self->group, self->rank, self->device, 3) == EO_ERR_INVALID && !comm);
+    TEST_HOLDS(self, self->ops->open(&comm, self->group, self->rank_count, self->device, 1, false) == EO_ERR_INVALID && !comm);
+    TEST_HOLDS(self, self->ops->open(&comm, self->group, self->rank, self->device, 0, false) == EO_ERR_INVALID && !comm);
+    TEST_HOLDS(self, self->ops->open(&comm, self->group, self->rank, self->device, 3, false) == EO_ERR_INVALID && !comm);
     self->ops->close(NULL);
 }
 

@@ -89,7 +89,7 @@ static void split_body(struct test_rank *self)
     TEST_HOLDS(self, self->ops->group_split(&group, &place, self->group, self->rank, color, key) == EO_OK);
     TEST_EXPECT(self, place.rank == mine && place.rank_count == count, "rank %u of %u, not %u of %u", place.rank,
                 place.rank_count, mine, count);
-    TEST_HOLDS(self, self->ops->open(&comm, group, place.rank, self->device, EO_QUEUE_REDUCE) == EO_OK);
+    TEST_HOLDS(self, self->ops->open(&comm, group, place.rank, self->device, EO_QUEUE_REDUCE, true) == EO_OK);
     for (size_t k = 0; k < sizeof(counts) / sizeof(counts[0]); k++)
         reduce_all(self, comm, members, count, counts[k]);
     self->ops->close(comm);
@@ -118,7 +118,7 @@ static void family_body(struct test_rank *self)
     if (self->rank_count < 3)
         return;
     TEST_HOLDS(self, self->ops->group_split(&group, &place, self->group, self->rank, is_last, 0) == EO_OK);
-    TEST_HOLDS(self, self->ops->open(&comm, group, place.rank, self->device, EO_QUEUE_REDUCE) == EO_OK);
+    TEST_HOLDS(self, self->ops->open(&comm, group, place.rank, self->device, EO_QUEUE_REDUCE, true) == EO_OK);
     test_barrier(self); /* a failure ends splits as well */
     if (is_last) {
         self->ops->group_abort(group, place.rank, "it has had enough");

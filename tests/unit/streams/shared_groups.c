@@ -83,15 +83,16 @@ Test(shared_groups, a_communicator_that_stays_open_keeps_no_other_out)
     const struct eo_comm_ops *ops = eo_comm_find("shared");
     cr_assert_eq(eo_device_create(&device, "cpu", &queues), EO_OK);
     cr_assert_eq(ops->group_create(&group, &(const struct eo_group_params){.rank_count = 1, .timeout_ms = 50, .join = &join}), EO_OK);
-    cr_assert_eq(ops->open(&comms[0], group, 0, device, EO_QUEUE_COMM), EO_OK);
+    cr_assert_eq(ops->open(&comms[0], group, 0, device, EO_QUEUE_COMM, false), EO_OK);
     for (uint32_t i = 0; i < 3 * EO_SHARED_SLOTS; i++) {
-        cr_assert_eq(ops->open(&comms[1], group, 0, device, EO_QUEUE_COMM), EO_OK, "communicator %u beside the first", i);
+        cr_assert_eq(ops->open(&comms[1], group, 0, device, EO_QUEUE_COMM, false), EO_OK, "communicator %u beside the first",
+                     i);
         ops->close(comms[1]);
     }
     /* As many as there are slots, and no more. */
     for (uint32_t i = 1; i < EO_SHARED_SLOTS - 1; i++)
-        cr_assert_eq(ops->open(&comms[i], group, 0, device, EO_QUEUE_COMM), EO_OK);
-    cr_assert_eq(ops->open(&comms[EO_SHARED_SLOTS - 1], group, 0, device, EO_QUEUE_COMM), EO_ERR_TIMEOUT);
+        cr_assert_eq(ops->open(&comms[i], group, 0, device, EO_QUEUE_COMM, false), EO_OK);
+    cr_assert_eq(ops->open(&comms[EO_SHARED_SLOTS - 1], group, 0, device, EO_QUEUE_COMM, false), EO_ERR_TIMEOUT);
     for (uint32_t i = 0; i < EO_SHARED_SLOTS - 1; i++)
         ops->close(comms[i]);
     ops->group_release(group);
