@@ -91,10 +91,7 @@ eo_status eo_cuda_choose(struct eo_device *device)
 
     struct cudaDeviceProp properties;
     memset(&properties, 0, sizeof(properties));
-    if (cudaGetDevice(&cuda->device_before) != cudaSuccess) {
-        (void)cudaGetLastError();
-        cuda->device_before = -1;
-    }
+    cuda->context_before = eo_cuda_context();
     EO_CUDA_TRY(device, "cudaSetDevice", cudaSetDevice(cuda->device));
     EO_CUDA_TRY(device, "cudaGetDeviceProperties", cudaGetDeviceProperties(&properties, cuda->device));
     EO_CUDA_TRY(device, "cudaDeviceGetAttribute",

@@ -70,7 +70,6 @@ static eo_status cuda_init(struct eo_device *device)
     if (!cuda)
         return EO_ERR_NO_MEMORY;
     device->state = cuda;
-    cuda->device_before = -1;
     EO_TRY(eo_cuda_choose(device));
     if (device->params.place_threads)
         EO_TRY(place(device));
@@ -109,8 +108,7 @@ static void cuda_fini(struct eo_device *device)
         if (cuda->streams[i])
             (void)cudaStreamDestroy(cuda->streams[i]);
     }
-    if (cuda->device_before >= 0)
-        (void)cudaSetDevice(cuda->device_before);
+    eo_cuda_context_give_back(cuda->context_before);
     (void)cudaGetLastError(); /* what failed above had failed before, and was told then */
     if (cuda->affinity_ops)
         cuda->affinity_ops->fini(cuda->affinity);

@@ -55,15 +55,6 @@ struct eo_cuda_virtual {
     uint64_t step;
 };
 
-static bool find_function(const char *name, void **function)
-{
-    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    const cudaError_t error = cudaGetDriverEntryPointByVersion(name, function, 10020, cudaEnableDefault, &found);
-    if (error != cudaSuccess)
-        (void)cudaGetLastError();
-    return error == cudaSuccess && found == cudaDriverEntryPointSuccess && *function;
-}
-
 eo_status eo_cuda_memory_init(struct eo_device *device)
 {
     struct eo_cuda *cuda = eo_cuda_of(device);
@@ -85,7 +76,7 @@ eo_status eo_cuda_memory_init(struct eo_device *device)
     };
     bool has_all = true;
     for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]) && has_all; i++)
-        has_all = find_function(functions[i].name, functions[i].function);
+        has_all = eo_cuda_find_function(functions[i].name, functions[i].function);
     size_t step = 0;
     vm->properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     vm->properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;

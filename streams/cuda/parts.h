@@ -10,6 +10,9 @@
 /* streams/cuda/choose.c: the GPU, with everything that can be wrong about it, made current. */
 eo_status eo_cuda_choose(struct eo_device *device);
 
+/* streams/cuda/driver.c: of CUDA 10.2 or older. */
+bool eo_cuda_find_function(const char *name, void **function);
+
 /* streams/cuda/memory.c */
 eo_status eo_cuda_memory_init(struct eo_device *device);
 void eo_cuda_memory_fini(struct eo_device *device);

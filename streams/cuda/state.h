@@ -9,11 +9,12 @@
  *                 that every launch records anew
  *
  * Only CUDA's runtime library is linked, the static one; of the driver's own functions some are asked for at run time
- * (streams/cuda/memory.c).
+ * (streams/cuda/driver.c).
  * The first failure is kept, as on the CPU: functions without a status note it, later waits return it. After an error
  * that CUDA calls sticky nothing works on this GPU in this process any more.
  *
- * The rank's thread has the GPU as its current device from init on. Another thread that calls has to set it.
+ * The rank's thread has the GPU as its current device from init on, and keeps it if it had none before. Another thread that
+ * calls has to set it.
  */
 #ifndef EO_STREAMS_CUDA_STATE_H
 #define EO_STREAMS_CUDA_STATE_H
@@ -35,8 +36,8 @@ struct eo_cuda_stamp {
 };
 
 struct eo_cuda {
-    int device;        /* CUDA's number */
-    int device_before; /* what the thread had: it gets it back at fini. -1: unknown */
+    int device;           /* CUDA's number */
+    void *context_before; /* what the thread had: it gets it back at fini */
     char name[64];
     cudaStream_t streams[EO_QUEUES_MAX];
     eo_status error; /* the first */
@@ -89,6 +90,14 @@ eo_status eo_cuda_note(struct eo_device *device, cudaError_t error, const char *
         if (eo_cuda_try_error != cudaSuccess)                                                                         \
             return eo_cuda_note(device, eo_cuda_try_error, operation);                                                \
     } while (0)
+
+/*
+ * driver.c: the context that the calling thread has, to be given back later. NULL: it has none, and there is nothing to give
+ * back: it keeps the GPU that was set. By the GPU's number it would get one: cudaSetDevice makes the context of a GPU that
+ * nobody chose, some hundred MiB there of each process.
+ */
+void *eo_cuda_context(void);
+void eo_cuda_context_give_back(void *context);
 
 /* memory.c: a GPU whose ranks read this one's memory, in collectives of one process: what there is, and what will be reserved. */
 cudaError_t eo_cuda_let_read(struct eo_device *device, int peer);

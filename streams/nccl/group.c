@@ -158,17 +158,15 @@ static eo_status join_group(struct eo_group *group, const struct eo_group_join *
 {
     EO_TRY(check_join(group, join));
     EO_TRY(find_device(&group->cuda_device, join->device_index, &group->log));
-    int before = -1;
-    cudaError_t error = cudaGetDevice(&before);
-    if (error == cudaSuccess)
-        error = cudaSetDevice(group->cuda_device);
+    void *const before = eo_cuda_context();
+    const cudaError_t error = cudaSetDevice(group->cuda_device);
     if (error != cudaSuccess)
         return no_device(&group->log, error, "cudaSetDevice");
     const uint64_t free_bytes = eo_nccl_free_bytes(); /* after the context is there */
     const eo_status status = join->communicator ? adopt(group, join->communicator) : init_parent(group, join);
     if (status >= 0 && group->owns_parent)
         eo_nccl_count_taken(group, free_bytes, "the parent communicator");
-    (void)cudaSetDevice(before);
+    eo_cuda_context_give_back(before);
     return status;
 }
 

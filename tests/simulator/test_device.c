@@ -165,6 +165,27 @@ static void failed_work_is_named_and_stays(void)
     test_report("work that fails is named at the next wait, and the failure stays", 1);
 }
 
+/* --- which GPU --- */
+
+/* As a rank's process does at its start. */
+static void *ask_for_the_third(void *argument)
+{
+    const int before = *(const int *)argument;
+    const struct eo_device_params params = {
+        .queue_count = 2, .ring_capacity = 8, .rank_count = 1, .event_count = 4, .device_index = 2};
+    struct eo_device *device = NULL;
+    void *memory;
+    int after = -1;
+    if (before >= 0) {
+        TEST_HOLDS(NULL, cudaSetDevice(before) == cudaSuccess);
+        TEST_HOLDS(NULL, cudaMalloc(&memory, 64) == cudaSuccess && cudaFree(memory) == cudaSuccess);
+    }
+    TEST_HOLDS(NULL, eo_device_create(&device, "cuda", &params) == EO_OK);
+    eo_device_destroy(&device);
+    TEST_HOLDS(NULL, cudaGetDevice(&after) == cudaSuccess && after == (before >= 0 ? before : 2));
+    return argument;
+}
+
 /* --- rows of memory --- */
 
 enum { ROW_BYTES = 1024 };
@@ -239,6 +260,9 @@ int main(void)
     test_report("the device's cases on a simulated GPU: nothing unordered, nothing left behind", 1);
     what_is_missing_is_said();
     failed_work_is_named_and_stays();
+    for (int before = -1; before < 2; before++)
+        simulate(&(struct sim_config){0}, ask_for_the_third, &before);
+    test_report("a device on the third GPU makes no context on another, and gives back the GPU that its thread had", 1);
     rows_are_what_may_be_touched();
     return tap_end();
 }

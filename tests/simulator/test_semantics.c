@@ -554,8 +554,35 @@ static void peers(void)
     tap_case("peer access is cudaMalloc's, and copies need none; mapped memory and pools are reached by who was given access");
 }
 
+/* As since CUDA 12. */
+static void contexts(void)
+{
+    CUresult (*get)(CUcontext *), (*set)(CUcontext);
+    CUcontext none, first;
+    cudaStream_t stream;
+    for (int goes_back = 0; goes_back < 3; goes_back++) { /* not; by its context; by its number */
+        sim_start(&(struct sim_config){.quiet = true});
+        find("cuCtxGetCurrent", &get);
+        find("cuCtxSetCurrent", &set);
+        CHECK(get(&none) == CUDA_SUCCESS && none == NULL, "a thread begins with a context");
+        CHECK_IS(cudaSetDevice(1), cudaSuccess);
+        CHECK(get(&first) == CUDA_SUCCESS && first != NULL, "cudaSetDevice made no context");
+        CHECK_IS(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+        CHECK_IS(cudaStreamDestroy(stream), cudaSuccess);
+        if (goes_back == 1)
+            CHECK_IS(set(first), CUDA_SUCCESS);
+        if (goes_back == 2)
+            CHECK_IS(cudaSetDevice(0), cudaSuccess);
+        CHECK((sim_finish() > 0) == (goes_back == 2), "'%s'", sim_violation(0));
+        CHECK(goes_back < 2 || strstr(sim_violation(0), "a context on GPU 0"), "'%s'", sim_violation(0));
+    }
+    sim_start(&(struct sim_config){0});
+    tap_case("cudaSetDevice makes a context, and one that its thread does not use is told");
+}
+
 int main(void)
 {
+    contexts();
     events();
     hosts();
     captures();

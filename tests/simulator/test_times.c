@@ -97,7 +97,8 @@ static void take(void *user, uint32_t rank, uint32_t step, eo_runtime *runtime)
         tool_start_delays(plan, times->rank_count, STEPS - 2, spans, complete, resolution_ns, &times->delays) == EO_OK;
 }
 
-/* `times`: from issue to start is so many times the delay at least, or what is waited for counts as delay. */
+/* `times`: from issue to start is so many times the delay at least, or what is waited for counts as delay. The bounds are a
+ * third, or less, of the least in 12 seeds (eager without NCCL: see there). */
 static void look(struct micro_settings *settings, uint64_t seed, double times_at_least, const char *what)
 {
     static struct times times;
@@ -287,9 +288,9 @@ int main(void)
      */
     family(MICRO_ONE_GPU, false, 4,
            "ranks on one GPU, eager: collectives begin when they are ready, by the printed definition");
-    family(MICRO_ONE_GPU, true, 500, "ranks on one GPU, as a graph: every operation has its times, and they are as in order");
-    family(MICRO_GPU_EACH, true, 500, "a GPU each, as a graph: the same");
-    family(MICRO_NCCL, false, 50, "NCCL, eager: the same");
+    family(MICRO_ONE_GPU, true, 50, "ranks on one GPU, as a graph: every operation has its times, and they are as in order");
+    family(MICRO_GPU_EACH, true, 50, "a GPU each, as a graph: the same");
+    family(MICRO_NCCL, false, 10, "NCCL, eager: the same");
     family(MICRO_NCCL, true, 1000, "NCCL, as a graph: the same");
     return tap_end();
 }

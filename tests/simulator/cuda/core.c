@@ -173,12 +173,36 @@ static bool always_answers(const char *function)
 /* Calls that change nothing that another thread could see: no place to give the turn away. */
 static bool is_private(const char *function)
 {
-    static const char *const names[] = {"cudaEventCreateWithFlags", "cudaEventDestroy", "cudaStreamIsCapturing",
-                                        "cudaEventElapsedTime", "cudaGetLastError", "cudaGetDevice", "cudaSetDevice"};
+    static const char *const names[] = {
+        "cudaEventCreateWithFlags", "cudaEventDestroy", "cudaStreamIsCapturing", "cudaEventElapsedTime",
+        "cudaGetLastError",         "cudaGetDevice",    "cudaSetDevice",         "cuCtxGetCurrent",
+        "cuCtxSetCurrent"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (strcmp(function, names[i]) == 0)
             return true;
     return false;
+}
+
+/* Of those that answer to a thread without a context, and leave it without one. */
+static bool needs_context(const char *function)
+{
+    static const char *const names[] = {
+        "cudaGetDeviceCount",     "cudaSetDevice",         "cudaGetDevice",           "cudaGetDeviceProperties",
+        "cudaDeviceGetAttribute", "cudaDeviceGetPCIBusId", "cudaDeviceCanAccessPeer", "cudaGetDriverEntryPointByVersion",
+        "cuCtxGetCurrent",        "cuCtxSetCurrent"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(function, names[i]) == 0)
+            return false;
+    return true;
+}
+
+static void use_context(struct sim_thread *self, const char *function)
+{
+    const uint32_t bit = UINT32_C(1) << self->device;
+    if ((self->has_context && self->used & bit) || !needs_context(function))
+        return;
+    self->has_context = true;
+    self->used |= bit;
 }
 
 bool sim_enter(const char *function, int *fault)
@@ -216,6 +240,8 @@ bool sim_enter(const char *function, int *fault)
         *fault = cudaErrorNoDevice;
     else if (sim.broken != cudaSuccess)
         *fault = sim.broken;
+    else
+        use_context(self, function);
     return *fault != 0;
 }
 
@@ -288,12 +314,24 @@ void sim_start(const struct sim_config *config)
     sim_mutex_unlock(&sim.lock);
 }
 
+/* A context takes some hundred MiB of its GPU for each process, and cudaSetDevice makes one. After a fault a thread may have
+ * given up before it used its own. */
+static void check_contexts(void)
+{
+    for (const struct sim_thread *thread = sim.threads; thread && !sim.fault_happened; thread = thread->next)
+        for (uint32_t d = 0; d < SIM_DEVICES_MAX; d++)
+            if ((thread->chosen & ~thread->used) >> d & 1)
+                sim_violate("rank %u: cudaSetDevice made a context on GPU %u, which this thread does not use", thread->rank, d);
+}
+
 uint32_t sim_finish(void)
 {
     sim_mutex_lock(&sim.lock);
     /* After a fault that poisons the context nothing can be given back. */
-    if (sim.is_started && sim.broken == cudaSuccess)
+    if (sim.is_started && sim.broken == cudaSuccess) {
+        check_contexts();
         (void)(sim_graph_leaks() + sim_event_leaks() + sim_stream_leaks() + sim_nccl_leaks() + sim_vmm_leaks() + sim_memory_leaks());
+    }
     const uint32_t count = sim.violation_count;
     sim_mutex_unlock(&sim.lock);
     return count;

@@ -119,7 +119,10 @@ cudaError_t cudaSetDevice(int device)
     CUDA_BEGIN();
     if (!is_device(device))
         CUDA_END(cudaErrorInvalidDevice);
-    sim_self()->device = (uint32_t)device;
+    struct sim_thread *self = sim_self();
+    self->device = (uint32_t)device;
+    self->has_context = true;
+    self->chosen |= UINT32_C(1) << device;
     CUDA_END(cudaSuccess);
 }
 
@@ -411,6 +414,25 @@ static CUresult sim_cuMemSetAccess(CUdeviceptr at, size_t bytes, const CUmemAcce
     DRIVER_END(found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 }
 
+/* A context is known by its GPU's number, from 1. */
+static CUresult sim_cuCtxGetCurrent(CUcontext *context)
+{
+    DRIVER_BEGIN();
+    const struct sim_thread *self = sim_self();
+    *context = (CUcontext)(uintptr_t)(self->has_context ? self->device + 1 : 0);
+    DRIVER_END(CUDA_SUCCESS);
+}
+
+static CUresult sim_cuCtxSetCurrent(CUcontext context)
+{
+    DRIVER_BEGIN();
+    struct sim_thread *self = sim_self();
+    self->has_context = context != NULL;
+    if (context)
+        self->device = (uint32_t)(uintptr_t)context - 1;
+    DRIVER_END(CUDA_SUCCESS);
+}
+
 static CUresult sim_cuGetErrorString(CUresult error, const char **text)
 {
     *text = cudaGetErrorString((cudaError_t)error); /* the numbers agree where both have them */
@@ -452,9 +474,20 @@ static const struct {
     any_function function;
 } entry_points[] = {
 #define ENTRY(name) {#name, (any_function)sim_##name}
-    ENTRY(cuMemGetAllocationGranularity), ENTRY(cuMemCreate),  ENTRY(cuMemRelease),     ENTRY(cuMemAddressReserve),
-    ENTRY(cuMemAddressFree),              ENTRY(cuMemMap),     ENTRY(cuMemUnmap),       ENTRY(cuMemSetAccess),
-    ENTRY(cuGetErrorString),              ENTRY(cuDeviceGet),  ENTRY(cuGetErrorName),   ENTRY(cuDeviceGetAttribute),
+    ENTRY(cuMemGetAllocationGranularity),
+    ENTRY(cuMemCreate),
+    ENTRY(cuMemRelease),
+    ENTRY(cuMemAddressReserve),
+    ENTRY(cuMemAddressFree),
+    ENTRY(cuMemMap),
+    ENTRY(cuMemUnmap),
+    ENTRY(cuMemSetAccess),
+    ENTRY(cuGetErrorString),
+    ENTRY(cuDeviceGet),
+    ENTRY(cuGetErrorName),
+    ENTRY(cuDeviceGetAttribute),
+    ENTRY(cuCtxGetCurrent),
+    ENTRY(cuCtxSetCurrent),
 #undef ENTRY
 };
 

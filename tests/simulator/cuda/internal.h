@@ -214,6 +214,8 @@ struct sim_thread {
     struct sim_clock issued;
     uint64_t virtual_ns;
     uint32_t device;
+    bool has_context;
+    uint32_t chosen, used; /* a bit a GPU: by cudaSetDevice; by a call that needs its context */
     cudaError_t last_error;
     enum cudaStreamCaptureMode mode;
     uint32_t calls[SIM_FUNCTIONS_MAX], noted[2]; /* calls noted: waits, records */

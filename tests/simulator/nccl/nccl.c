@@ -366,6 +366,7 @@ ncclResult_t ncclCommAbort(ncclComm_t handle)
     if (sim_self()->device != comm->device && sim.broken == cudaSuccess)
         sim_violate("ncclCommAbort: on a thread of GPU %u for one of GPU %u: NCCL sets the thread's back, which makes a context "
                     "there", sim_self()->device, comm->device);
+    sim_self()->used |= UINT32_C(1) << comm->device;
     comm->aborted = true;
     if (comm->child) /* goes with it */
         comm->child->aborted = true;
