@@ -40,3 +40,11 @@ eo_status eo_cuda_check(const struct eo_cuda_team *team, cudaError_t error, cons
     eo_cuda_tell(team, "cuda", what, cudaGetErrorString(error));
     return error == cudaErrorMemoryAllocation ? EO_ERR_NO_MEMORY : EO_ERR_DEVICE;
 }
+
+void eo_cuda_clear_unread_before(const struct eo_cuda_team *team)
+{
+    const cudaError_t error = cudaGetLastError();
+    if (error != cudaSuccess && error != cudaErrorNotReady)
+        eo_layers_log(&team->log, EO_LOG_WARN, "cuda: an earlier call of the program failed, and nobody has read its error: %s",
+                      cudaGetErrorString(error));
+}

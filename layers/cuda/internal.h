@@ -70,8 +70,11 @@ static inline struct eo_cuda_team *eo_cuda_team_of(eo_team *team)
 void eo_cuda_tell(const struct eo_cuda_team *team, const char *library, const char *what, const char *error);
 /* EO_OK, or eo_cuda_tell. `what` is a static text. */
 eo_status eo_cuda_check(const struct eo_cuda_team *team, cudaError_t error, const char *what);
+/* A launch's error is read as the thread's last one: what the program has left unread before is cleared, and warned of. */
+void eo_cuda_clear_unread_before(const struct eo_cuda_team *team);
 
-#define CUDA_TRY(team, expression, what) EO_TRY(eo_cuda_check((team), (expression), (what)))
+#define CUDA_CHECK(team, expression, what) (eo_cuda_clear_unread_before(team), eo_cuda_check((team), (expression), (what)))
+#define CUDA_TRY(team, expression, what)   EO_TRY(CUDA_CHECK((team), (expression), (what)))
 #define BLAS_TRY(team, expression, what) EO_TRY(eo_cuda_check_blas((team), (expression), (what)))
 
 /* ---- cublaslt_import.c ---- */

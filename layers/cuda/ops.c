@@ -6,11 +6,11 @@
 #include "layers/cuda/kernels.h"
 
 /* eo_status NAME(team, arguments) from cudaError_t eo_cuda_NAME(arguments, stream). */
-#define LAUNCH(name, arguments)                                                                                       \
-    static eo_status launch_##name(eo_team *team, const struct arguments *args)                                       \
-    {                                                                                                                 \
-        const struct eo_cuda_team *t = eo_cuda_team_of(team);                                                         \
-        return eo_cuda_check(t, eo_cuda_##name(args, t->stream), "kernel " #name);                                    \
+#define LAUNCH(name, arguments)                                                 \
+    static eo_status launch_##name(eo_team *team, const struct arguments *args) \
+    {                                                                           \
+        const struct eo_cuda_team *t = eo_cuda_team_of(team);                   \
+        return CUDA_CHECK(t, eo_cuda_##name(args, t->stream), "kernel " #name); \
     }
 
 LAUNCH(residual_add, eo_residual)
@@ -33,7 +33,7 @@ LAUNCH(cross_entropy, eo_loss)
 static eo_status scale(eo_team *team, eo_dtype dtype, void *values, uint64_t count, float factor)
 {
     const struct eo_cuda_team *t = eo_cuda_team_of(team);
-    return eo_cuda_check(t, eo_cuda_scale(dtype, values, count, factor, t->stream), "kernel scale");
+    return CUDA_CHECK(t, eo_cuda_scale(dtype, values, count, factor, t->stream), "kernel scale");
 }
 
 /* In place: what a product's epilogue does where a library fuses none. */
@@ -42,7 +42,7 @@ static eo_status gelu_backward(eo_team *team, const struct eo_gelu_gradient *g)
     const struct eo_cuda_team *t = eo_cuda_team_of(team);
     const struct eo_multiply product = {.types = g->types, .c = g->in_gradient, .c_stride = g->width, .m = g->rows, .n = g->width,
                                         .epilogue = EO_EPILOGUE_GELU_GRADIENT, .aux = (void *)(uintptr_t)g->in, .aux_stride = g->width};
-    return eo_cuda_check(t, eo_cuda_epilogue(&product, t->stream), "kernel epilogue");
+    return CUDA_CHECK(t, eo_cuda_epilogue(&product, t->stream), "kernel epilogue");
 }
 
 static eo_status prepare_multiply(eo_team *team, const struct eo_multiply *product)
@@ -58,13 +58,13 @@ static eo_status multiply(eo_team *team, const struct eo_multiply *product)
 static eo_status loss_zero(eo_team *team, double *loss)
 {
     const struct eo_cuda_team *t = eo_cuda_team_of(team);
-    return eo_cuda_check(t, cudaMemsetAsync(loss, 0, sizeof(*loss), t->stream), "zeroing the loss");
+    return CUDA_CHECK(t, cudaMemsetAsync(loss, 0, sizeof(*loss), t->stream), "zeroing the loss");
 }
 
 static eo_status loss_add(eo_team *team, double *to, const double *loss, double factor)
 {
     const struct eo_cuda_team *t = eo_cuda_team_of(team);
-    return eo_cuda_check(t, eo_cuda_loss_add(to, loss, factor, t->stream), "kernel loss_add");
+    return CUDA_CHECK(t, eo_cuda_loss_add(to, loss, factor, t->stream), "kernel loss_add");
 }
 
 /* The flag lies in the workspace, which no product uses meanwhile. */

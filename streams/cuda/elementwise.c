@@ -12,6 +12,12 @@ static cudaStream_t compute_of(const struct eo_device *device)
     return eo_cuda_of(device)->streams[EO_QUEUE_COMPUTE];
 }
 
+#define NOTE_LAUNCH(device, launch, operation)                       \
+    do {                                                             \
+        eo_cuda_clear_unread(&(device)->log, (device)->params.rank); \
+        (void)eo_cuda_note((device), (launch), (operation));         \
+    } while (0)
+
 static void copy_bytes(struct eo_device *device, uint32_t queue, void *to, const void *from, uint64_t bytes,
                        enum cudaMemcpyKind kind, const char *operation)
 {
@@ -55,20 +61,19 @@ void eo_cuda_zero(struct eo_device *device, void *memory, uint64_t bytes)
 void eo_cuda_fill_memory(struct eo_device *device, void *memory, uint32_t pattern, uint64_t bytes)
 {
     EO_ASSERT(bytes % sizeof(pattern) == 0);
-    (void)eo_cuda_note(device, eo_cuda_fill(memory, pattern, bytes, compute_of(device)), "fill");
+    NOTE_LAUNCH(device, eo_cuda_fill(memory, pattern, bytes, compute_of(device)), "fill");
 }
 
 void eo_cuda_cast(struct eo_device *device, uint32_t queue, uint16_t *to, const float *from, uint64_t count)
 {
     EO_ASSERT(queue < device->params.queue_count);
-    (void)eo_cuda_note(device, eo_cuda_cast_bf16(to, from, count, eo_cuda_of(device)->streams[queue]), "cast to bf16");
+    NOTE_LAUNCH(device, eo_cuda_cast_bf16(to, from, count, eo_cuda_of(device)->streams[queue]), "cast to bf16");
 }
 
 void eo_cuda_add(struct eo_device *device, float *to, const void *from, eo_dtype dtype, bool overwrite,
                  uint64_t count)
 {
-    (void)eo_cuda_note(device, eo_cuda_accumulate(to, from, dtype, overwrite, count, compute_of(device)),
-                       "accumulate");
+    NOTE_LAUNCH(device, eo_cuda_accumulate(to, from, dtype, overwrite, count, compute_of(device)), "accumulate");
 }
 
 void eo_cuda_squares(struct eo_device *device, uint32_t queue, double *out, const float *values, uint64_t count,
@@ -78,8 +83,9 @@ void eo_cuda_squares(struct eo_device *device, uint32_t queue, double *out, cons
     EO_ASSERT(queue < device->params.queue_count);
     if (span)
         eo_cuda_stamp(device, queue, &span->start_ns);
-    (void)eo_cuda_note(device, eo_cuda_sum_squares(out, cuda->chunks + (size_t)queue * EO_SUM_CHUNKS_MAX, values, count,
-                                                   cuda->streams[queue]), "sum of squares");
+    NOTE_LAUNCH(device,
+                eo_cuda_sum_squares(out, cuda->chunks + (size_t)queue * EO_SUM_CHUNKS_MAX, values, count, cuda->streams[queue]),
+                "sum of squares");
     if (span)
         eo_cuda_stamp(device, queue, &span->end_ns);
 }
@@ -87,22 +93,22 @@ void eo_cuda_squares(struct eo_device *device, uint32_t queue, double *out, cons
 void eo_cuda_add_squares(struct eo_device *device, double *out, float *to, const void *from, eo_dtype dtype,
                          bool overwrite, uint64_t count)
 {
-    (void)eo_cuda_note(device, eo_cuda_accumulate_sum_squares(out, eo_cuda_of(device)->chunks, to, from, dtype,
-                                                              overwrite, count, compute_of(device)),
-                       "accumulate, sum of squares");
+    NOTE_LAUNCH(
+        device,
+        eo_cuda_accumulate_sum_squares(out, eo_cuda_of(device)->chunks, to, from, dtype, overwrite, count, compute_of(device)),
+        "accumulate, sum of squares");
 }
 
 void eo_cuda_local_norm(struct eo_device *device, double *out, const struct eo_norm_term *terms, uint32_t count,
                         const struct eo_step_memory *step, const double *device_values)
 {
-    (void)eo_cuda_note(device, eo_cuda_norm_local(out, terms, count, step, device_values, compute_of(device)),
-                       "norm of a rank");
+    NOTE_LAUNCH(device, eo_cuda_norm_local(out, terms, count, step, device_values, compute_of(device)), "norm of a rank");
 }
 
 void eo_cuda_sum_norms(struct eo_device *device, const double *gathered, uint32_t rank_count,
                        const struct eo_step_memory *step)
 {
-    (void)eo_cuda_note(device, eo_cuda_norm_sum(gathered, rank_count, step, compute_of(device)), "norm of all ranks");
+    NOTE_LAUNCH(device, eo_cuda_norm_sum(gathered, rank_count, step, compute_of(device)), "norm of all ranks");
 }
 
 void eo_cuda_update(struct eo_device *device, enum eo_rule rule, const struct eo_update_range *ranges,
@@ -111,20 +117,20 @@ void eo_cuda_update(struct eo_device *device, enum eo_rule rule, const struct eo
     for (uint32_t done = 0; done < range_count; done += EO_CUDA_UPDATE_RANGES) {
         const uint32_t left = range_count - done;
         const uint32_t count = left < EO_CUDA_UPDATE_RANGES ? left : (uint32_t)EO_CUDA_UPDATE_RANGES;
-        (void)eo_cuda_note(device, eo_cuda_update_ranges(rule, ranges + done, count, step, compute_of(device)), "update");
+        NOTE_LAUNCH(device, eo_cuda_update_ranges(rule, ranges + done, count, step, compute_of(device)), "update");
     }
 }
 
 void eo_cuda_combine_all(struct eo_device *device, float *out, const float *a, float x, const float *b, float y,
                          const double *squares, uint64_t count)
 {
-    (void)eo_cuda_note(device, eo_cuda_combine(out, a, x, b, y, squares, count, compute_of(device)), "sum of matrices");
+    NOTE_LAUNCH(device, eo_cuda_combine(out, a, x, b, y, squares, count, compute_of(device)), "sum of matrices");
 }
 
 void eo_cuda_average_all(struct eo_device *device, const struct eo_average *average, enum eo_average_mode mode,
                          const struct eo_update_scalars *scalars, const struct eo_norm_result *norm)
 {
-    (void)eo_cuda_note(device, eo_cuda_average(average, mode, scalars, norm, compute_of(device)), "average of the weights");
+    NOTE_LAUNCH(device, eo_cuda_average(average, mode, scalars, norm, compute_of(device)), "average of the weights");
 }
 
 _Static_assert((uint64_t)EO_CUDA_FLOAT8_RUNS * EO_CUDA_FLOAT8_PARTS * sizeof(uint32_t) <= EO_SUM_CHUNKS_MAX * sizeof(double),
@@ -134,20 +140,25 @@ void eo_cuda_narrow_runs(struct eo_device *device, const struct eo_float8_run *r
 {
     uint32_t *parts = (uint32_t *)eo_cuda_of(device)->chunks;
     for (uint32_t done = 0; done < run_count; done += EO_CUDA_FLOAT8_RUNS)
-        (void)eo_cuda_note(device, eo_cuda_narrow(runs + done, (uint32_t)eo_min_u64(run_count - done, EO_CUDA_FLOAT8_RUNS),
-                                                  parts, compute_of(device)), "weights to float8");
+        NOTE_LAUNCH(
+            device,
+            eo_cuda_narrow(runs + done, (uint32_t)eo_min_u64(run_count - done, EO_CUDA_FLOAT8_RUNS), parts, compute_of(device)),
+            "weights to float8");
 }
 
 void eo_cuda_widen_runs(struct eo_device *device, const struct eo_float8_run *runs, uint32_t run_count)
 {
     for (uint32_t done = 0; done < run_count; done += EO_CUDA_FLOAT8_RUNS)
-        (void)eo_cuda_note(device, eo_cuda_widen(runs + done, (uint32_t)eo_min_u64(run_count - done, EO_CUDA_FLOAT8_RUNS),
-                                                 compute_of(device)), "weights from float8");
+        NOTE_LAUNCH(device,
+                    eo_cuda_widen(runs + done, (uint32_t)eo_min_u64(run_count - done, EO_CUDA_FLOAT8_RUNS), compute_of(device)),
+                    "weights from float8");
 }
 
 void eo_cuda_widen_mxfp8_runs(struct eo_device *device, const struct eo_mxfp8_run *runs, uint32_t run_count)
 {
     for (uint32_t done = 0; done < run_count; done += EO_CUDA_FLOAT8_RUNS)
-        (void)eo_cuda_note(device, eo_cuda_widen_mxfp8(runs + done, (uint32_t)eo_min_u64(run_count - done, EO_CUDA_FLOAT8_RUNS),
-                                                       compute_of(device)), "weights from MXFP8");
+        NOTE_LAUNCH(
+            device,
+            eo_cuda_widen_mxfp8(runs + done, (uint32_t)eo_min_u64(run_count - done, EO_CUDA_FLOAT8_RUNS), compute_of(device)),
+            "weights from MXFP8");
 }

@@ -37,6 +37,16 @@ eo_status eo_cuda_status(const eo_log *log, uint32_t rank, cudaError_t error, co
     return error == cudaErrorMemoryAllocation ? EO_ERR_NO_MEMORY : EO_ERR_DEVICE;
 }
 
+void eo_cuda_clear_unread(const eo_log *log, uint32_t rank)
+{
+    const cudaError_t error = cudaGetLastError();
+    if (error != cudaSuccess && error != cudaErrorNotReady && !eo_cuda_is_sticky(error))
+        eo_log_write(log, EO_LOG_WARN,
+                     "rank %u: an earlier call of the program failed, and nobody has read its error: %s (CUDA "
+                     "error %d)",
+                     rank, cudaGetErrorString(error), (int)error);
+}
+
 static cudaError_t answer(cudaError_t error)
 {
     if (error == cudaErrorNotReady)

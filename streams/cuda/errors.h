@@ -20,6 +20,10 @@
  */
 eo_status eo_cuda_status(const eo_log *log, uint32_t rank, cudaError_t error, const char *operation);
 
+/* Before a launch, whose error is read as the thread's last one: what the program has left unread is not the launch's. It is
+ * cleared, and told as a warning, for nobody can read it any more; "not ready" is not told. A sticky one comes again. */
+void eo_cuda_clear_unread(const eo_log *log, uint32_t rank);
+
 /* cudaEventQuery and cudaStreamQuery; "not ready" is an answer and no error, so it is cleared: the next launch would report
  * it as its own. */
 cudaError_t eo_cuda_query_event(cudaEvent_t event);

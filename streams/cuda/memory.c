@@ -155,13 +155,13 @@ static cudaError_t from_nccl(struct eo_device *device, struct eo_cuda_reservatio
     if (result == ncclSuccess)
         return cudaSuccess;
     r->memory = NULL;
-    const cudaError_t error = cudaGetLastError();
+    (void)cudaGetLastError();
     uint64_t free_bytes = 0, total_bytes = 0;
     const bool is_short = eo_cuda_available(device, &free_bytes, &total_bytes) == EO_OK && free_bytes < r->bytes;
     if (!is_short)
         eo_log_write(&device->log, EO_LOG_ERROR, "rank %u: ncclMemAlloc: %s: %s", device->params.rank,
                      ncclGetErrorString(result), ncclGetLastError(NULL));
-    return is_short ? cudaErrorMemoryAllocation : error != cudaSuccess ? error : cudaErrorUnknown;
+    return is_short ? cudaErrorMemoryAllocation : cudaErrorUnknown;
 }
 
 static cudaError_t take(struct eo_device *device, enum eo_memory_kind kind, struct eo_cuda_reservation *r)

@@ -228,6 +228,7 @@ static eo_status reduce(struct eo_comm *comm, void *recv, const struct eo_local_
         fp32[r] = (const float *)send + offset;
         bf16[r] = (const uint16_t *)send + offset;
     }
+    eo_cuda_clear_unread(&comm->device->log, comm->device->params.rank);
     if (post->dtype == EO_DTYPE_FP32)
         TRY_CUDA(comm, post->label, eo_cuda_sum_fp32(recv, fp32, rank_count, count, comm->stream));
     else

@@ -165,6 +165,38 @@ static void failed_work_is_named_and_stays(void)
     test_report("work that fails is named at the next wait, and the failure stays", 1);
 }
 
+/* A program leaves "not ready" of an event unread, then the error of a call that failed: neither is a kernel's. */
+static void *leave_errors(void *argument)
+{
+    struct lines lines = {""};
+    const eo_log log = {.write = keep_line, .user = &lines, .level = EO_LOG_WARN};
+    const struct eo_device_params params = {
+        .queue_count = 2, .ring_capacity = 8, .rank_count = 1, .event_count = 4, .log = &log};
+    struct eo_device *device = NULL;
+    void *memory = NULL;
+    cudaEvent_t event;
+    TEST_HOLDS(NULL, eo_device_create(&device, "cuda", &params) == EO_OK);
+    TEST_HOLDS(NULL, device->ops->reserve(device, EO_MEMORY_KIND_PRIVATE, 4096, &memory) == EO_OK);
+    TEST_HOLDS(NULL, cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess);
+    bool is_pending = false;
+    for (int i = 0; i < 100 && !is_pending; i++) {
+        device->ops->fill(device, memory, 1, 4096);
+        TEST_HOLDS(NULL, cudaEventRecord(event, device->ops->queue_handle(device, EO_QUEUE_COMPUTE)) == cudaSuccess);
+        is_pending = cudaEventQuery(event) == cudaErrorNotReady;
+    }
+    TEST_HOLDS(NULL, is_pending);
+    device->ops->fill(device, memory, 2, 4096);
+    TEST_HOLDS(NULL, device->ops->drain(device) == EO_OK && lines.text[0] == '\0');
+    TEST_HOLDS(NULL, cudaSetDevice(99) == cudaErrorInvalidDevice);
+    device->ops->fill(device, memory, 3, 4096);
+    TEST_HOLDS(NULL, device->ops->drain(device) == EO_OK);
+    TEST_EXPECT(NULL, strstr(lines.text, "nobody has read its error: invalid device ordinal"), "said: '%s'", lines.text);
+    TEST_HOLDS(NULL, cudaEventDestroy(event) == cudaSuccess);
+    device->ops->release(device, EO_MEMORY_KIND_PRIVATE, memory, 4096);
+    eo_device_destroy(&device);
+    return argument;
+}
+
 /* --- which GPU --- */
 
 /* As a rank's process does at its start. */
@@ -260,6 +292,8 @@ int main(void)
     test_report("the device's cases on a simulated GPU: nothing unordered, nothing left behind", 1);
     what_is_missing_is_said();
     failed_work_is_named_and_stays();
+    simulate(&(struct sim_config){.policy = SIM_LAZY}, leave_errors, NULL);
+    test_report("an error that the program left unread is no kernel's: told, and \"not ready\" is none", 1);
     for (int before = -1; before < 2; before++)
         simulate(&(struct sim_config){0}, ask_for_the_third, &before);
     test_report("a device on the third GPU makes no context on another, and gives back the GPU that its thread had", 1);

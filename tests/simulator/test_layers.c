@@ -567,6 +567,18 @@ static void failures(void)
     tap_case("a product, a kernel or attention that fails is told with its rank, layer and pass, and whether the GPU is lost");
 }
 
+/* What fails in the trainer's own code is not evenodd's. */
+static void errors_left_unread(void)
+{
+    struct transformer_settings s = settings_of(3);
+    const struct transformer_result plain = run_simulated(&s, 32);
+    s.leaves_error = true;
+    const struct transformer_result device = run_simulated(&s, 32);
+    CHECK(same_bits(&plain, &device), "other bits");
+    CHECK(strstr(device.warning, "nobody has read its error: invalid device ordinal"), "warned: '%s'", device.warning);
+    tap_case("an error of CUDA that the trainer left unread is told, and is no kernel's");
+}
+
 static int count_plans(const char *path)
 {
     FILE *file = fopen(path, "r");
@@ -616,6 +628,7 @@ int main(void)
     no_cudnn();
 #endif
     failures();
+    errors_left_unread();
     plan_cache();
     return tap_end();
 }

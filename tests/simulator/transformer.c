@@ -138,8 +138,11 @@ static eo_status load(struct rank *self, uint32_t step, double *weight)
 
 static eo_status micro_batches(struct rank *self)
 {
-    for (uint32_t m = 0; m < self->run->settings.micro_batches; m++)
+    for (uint32_t m = 0; m < self->run->settings.micro_batches; m++) {
+        if (self->run->settings.leaves_error && cudaSetDevice(99) == cudaSuccess)
+            return EO_ERR_INVALID;
         TRY(eo_transformer_micro_batch(self->run->transformer, self->runtime, self->team, &(eo_tokens){.slot = m}, NULL));
+    }
     return EO_OK;
 }
 

@@ -29,6 +29,7 @@ struct transformer_settings {
     eo_lora lora;
     bool float8_frozen;
     eo_optimizer optimizer;
+    bool leaves_error; /* of CUDA, unread, before each micro-batch; on "cuda" */
 };
 
 struct transformer_result {

@@ -117,7 +117,7 @@ static eo_status fill(struct eo_cuda_team *team, char *memory, uint64_t bytes, e
     if (error == cudaSuccess)
         error = cudaStreamSynchronize(cudaStreamLegacy); /* the copy may return before it has arrived */
     free(numbers);
-    CUDA_TRY(team, error, "filling the operands of a trial");
+    EO_TRY(eo_cuda_check(team, error, "filling the operands of a trial"));
     for (uint64_t full = piece; full < bytes; full *= 2)
         CUDA_TRY(team,
                  cudaMemcpyAsync(memory + full, memory, full < bytes - full ? full : bytes - full,
