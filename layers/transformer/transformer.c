@@ -508,6 +508,17 @@ eo_status eo_transformer_evaluate(const eo_transformer *transformer, eo_runtime 
     return status;
 }
 
+/* Nothing after `position`, and no other sequence, can reach it: they are left out. But a device with plans of attention builds
+ * them for each length, which takes longer than a pass: there the lengths are few, 128 tokens or twice the one before, and
+ * behind the text lie tokens of another, or the zeros that the buffer began with. */
+static uint32_t logits_seq(const eo_transformer *t, uint32_t position)
+{
+    uint64_t seq = t->kernels->host_memory ? position + UINT64_C(1) : 128;
+    while (seq <= position)
+        seq *= 2;
+    return seq < t->params.seq ? (uint32_t)seq : t->params.seq;
+}
+
 eo_status eo_transformer_logits(const eo_transformer *transformer, eo_runtime *runtime, eo_team *team,
                                 const int32_t *tokens, uint32_t position, float *logits)
 {
@@ -517,10 +528,10 @@ eo_status eo_transformer_logits(const eo_transformer *transformer, eo_runtime *r
     EO_TRY(check_team(transformer, team));
     LAYERS_REQUIRE(&transformer->log, position < transformer->params.seq,
                    "transformer: logits of token %u of a sequence of %u", position, transformer->params.seq);
-    /* Nothing after `position`, and no other sequence, can reach it: they are left out. */
-    struct pass pass = pass_of(transformer, runtime, team, 1, position + 1);
-    EO_TRY(check_values(transformer, tokens, pass.rows, "tokens"));
-    EO_TRY(eo_pass_upload(&pass, slot_of(&pass, transformer->tokens, 0), tokens, pass.rows * sizeof(int32_t)));
+    const uint64_t count = position + UINT64_C(1);
+    struct pass pass = pass_of(transformer, runtime, team, 1, logits_seq(transformer, position));
+    EO_TRY(check_values(transformer, tokens, count, "tokens"));
+    EO_TRY(eo_pass_upload(&pass, slot_of(&pass, transformer->tokens, 0), tokens, count * sizeof(int32_t)));
     struct head_task task = {.row = position, .logits = logits};
     const uint32_t saved = eo_flush_denormals_begin();
     const eo_status status = stand_nowhere(&pass, run_evaluation(&pass, 0, &task));

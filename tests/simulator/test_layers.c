@@ -453,6 +453,20 @@ static void no_cudnn(void)
     tap_case("where cuDNN cannot be loaded, attention runs as products");
 }
 
+/* One for each length of a text that grows would take longer than its passes. */
+static void plans_of_logits(void)
+{
+    struct transformer_settings s = settings_of(2);
+    const int before = sim_cudnn_counts().plans;
+    (void)run_simulated(&s, 26);
+    const int trained = sim_cudnn_counts().plans - before;
+    s.evaluates = true;
+    (void)run_simulated(&s, 26);
+    const int added = sim_cudnn_counts().plans - before - 2 * trained;
+    CHECK(added == 2, "%d plans for logits of 4 lengths, not one forward and one backward", added);
+    tap_case("logits of texts of any length up to 128 tokens are computed by the same plans");
+}
+
 /* The graphs, packs and runs of the program itself: what its descriptors say is computed, node by node. */
 static void cudnn_cases(void)
 {
@@ -625,6 +639,7 @@ int main(void)
     blocks_of_queries();
 #if defined(EO_SIM_CUDNN)
     cudnn_cases();
+    plans_of_logits();
     no_cudnn();
 #endif
     failures();

@@ -221,6 +221,9 @@ static eo_status train(struct rank *self)
                                                       .plan_cache = s->plan_cache, .log = &run->log)));
     TRY(eo_transformer_initialise(run->transformer, self->runtime, 7));
     TRY(eo_transformer_prepare(run->transformer, self->runtime, self->team));
+    float logits[VOCABULARY_MAX];
+    if (s->evaluates) /* behind the text no token has been yet */
+        TRY(eo_transformer_logits(run->transformer, self->runtime, self->team, &(int32_t){3}, 0, logits));
     for (uint32_t step = 0; step < s->steps; step++)
         if (one_step(self, step) < 0)
             return EO_ERR_INVALID;

@@ -50,7 +50,7 @@ static void release(struct eo_cuda_team *team, struct eo_cuda_attention_plan *pl
     free(plan);
 }
 
-/* Who asks for one token more each time has a new shape each time; the first ones are the training's. */
+/* The first ones are the training's. */
 static eo_status forget_last(struct eo_cuda_team *team)
 {
     CUDA_TRY(team, cudaStreamSynchronize(team->stream), "waiting for attention");
