@@ -119,6 +119,19 @@ static eo_status check_clip(struct eo_runtime *rt, const eo_step_params *params,
     return EO_OK;
 }
 
+/* The callback does not see them. */
+static eo_status check_own_update(struct eo_runtime *rt, const eo_parameter_group *g, const char *where)
+{
+    const bool has_numbers =
+        g->learning_rate_factor != 0 || g->weight_decay != 0 || g->beta1 != 0 || g->beta2 != 0 || g->eps != 0;
+    if (!rt->params.update || !(g->frozen || g->exact || has_numbers))
+        return EO_OK;
+    return eo_runtime_fail(rt, EO_ERR_INVALID,
+                           "%s%s would have no effect: the optimizer is the trainer's own `update`; keep numbers by "
+                           "group there, and go by eo_shard_part.group",
+                           where, g->frozen ? "frozen" : "numbers of the optimizer");
+}
+
 static eo_status check_groups(struct eo_runtime *rt, const eo_step_params *params, const char *call)
 {
     if (params->group_count > rt->plan->trainer_group_count || (params->group_count && !params->groups))
@@ -138,6 +151,7 @@ static eo_status check_groups(struct eo_runtime *rt, const eo_step_params *param
         snprintf(where, sizeof(where), "%s: groups[%u].", call, i);
         EO_TRY(check_numbers(rt, where, numbers, sizeof(numbers) / sizeof(numbers[0])));
         EO_TRY(check_clip(rt, params, i, where));
+        EO_TRY(check_own_update(rt, g, where));
     }
     return EO_OK;
 }

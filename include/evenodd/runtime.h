@@ -147,7 +147,7 @@ typedef enum eo_not_finite {
     EO_SKIP, /* the report says so, and training goes on */
 } eo_not_finite;
 
-/* Of one group of parameters in one step. */
+/* Of one group of parameters in one step. With `update` the clips alone: other fields are refused, as it does not see them. */
 typedef struct eo_parameter_group {
     float learning_rate_factor; /* [1] times the step's learning rate */
     float weight_decay;         /* [the step's] 0 for parameters with no_weight_decay */

@@ -287,6 +287,7 @@ static void *train(void *arg)
         eo_step_report report;
         eo_step_params params = {.learning_rate = rate, .exact = true, .groups = groups, .group_count = GROUPS};
         set_groups(step, groups, &params.clip);
+        groups[1].frozen = groups[1].frozen && !v->own_optimizer; /* which leaves them out by itself */
         passes(self, step);
         must(eo_step_end(self->runtime, &params, &report), "end");
         check_report(self, &report, step);

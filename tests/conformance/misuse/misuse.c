@@ -89,6 +89,43 @@ static void exact_step_params(void)
     TEST_EXPECT(NULL, given[0] == defaults[0], "%g and %g", (double)defaults[0], (double)given[0]);
 }
 
+static void count_updates(void *user, const eo_shard *shard)
+{
+    (void)shard;
+    ++*(uint32_t *)user;
+}
+
+static void numbers_that_update_does_not_see(void)
+{
+    static const struct {
+        eo_parameter_group group;
+        const char *says;
+    } cases[] = {
+        {{.frozen = true}, "groups[0].frozen would have no effect: the optimizer is the trainer's own `update`"},
+        {{.learning_rate_factor = 0.1F}, "groups[0].numbers of the optimizer would have no effect"},
+        {{.weight_decay = 0.1F}, "would have no effect"},
+        {{.beta1 = 0.1F}, "would have no effect"},
+        {{.beta2 = 0.1F}, "would have no effect"},
+        {{.eps = 0.1F}, "would have no effect"},
+        {{.exact = true}, "would have no effect"},
+    };
+    struct scene scene;
+    eo_runtime *rt;
+    uint32_t calls = 0;
+    open_scene(&scene, "edges", 1, 0);
+    must(eo_runtime_create(&rt, eo_runtime_params(.plan = scene.plan, .world = scene.worlds[0], .update = count_updates,
+                                                  .update_user = &calls, .log = &eo_test_log)),
+         "runtime");
+    must(passes(&scene, rt, 0, 0.25F), "passes");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        REFUSED(rt, eo_step_end(rt, eo_step_params(.groups = &cases[i].group, .group_count = 1), NULL), cases[i].says);
+    TEST_HOLDS(NULL, calls == 0);
+    must(eo_step_end(rt, eo_step_params(.groups = &(eo_parameter_group){0}, .group_count = 1), NULL), "end");
+    TEST_HOLDS(NULL, calls == LAYERS);
+    eo_runtime_destroy(&rt);
+    close_scene(&scene);
+}
+
 /* -- the order of calls ------------------------------------------------------------------------------------------- */
 
 /*
@@ -436,6 +473,8 @@ int main(void)
     wrong_order(EO_MEMORY_STATIC);
     wrong_order(EO_MEMORY_DYNAMIC_POOL);
     test_report("calls out of planned order are refused by name and change nothing", 1);
+    numbers_that_update_does_not_see();
+    test_report("with the trainer's own update, numbers of groups that it would not see are refused", 1);
     exact_step_params();
     test_report("numbers of the optimizer are taken as written where that is asked for", 1);
     frozen_layer();
