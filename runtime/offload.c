@@ -3,6 +3,7 @@
  * What the plan keeps on disk. In a step its list says when a layer comes and goes; between steps a buffer holds the layer
  * that was taken into it last.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +33,17 @@ static const char *folder_or_current(const char *folder)
     return folder ? folder : ".";
 }
 
+/* The device has logged why. What the other ranks are told. */
+static eo_status keep_reason(struct eo_runtime *rt, eo_status status)
+{
+    const bool on_disk = rt->device->ops->is_host_memory;
+    if (status < 0)
+        snprintf(rt->errors.text, sizeof(rt->errors.text), "no place for the %.1f MiB that it offloads %s%s",
+                 (double)rt->plan->space_bytes[EO_SPACE_DISK] / (1 << 20), on_disk ? "in the folder " : "in the host's memory",
+                 on_disk ? folder_or_current(rt->params.offload_folder) : "");
+    return status;
+}
+
 eo_status eo_offload_check(struct eo_runtime *rt)
 {
     const uint64_t bytes = rt->plan->space_bytes[EO_SPACE_DISK];
@@ -41,7 +53,8 @@ eo_status eo_offload_check(struct eo_runtime *rt)
     const uint32_t sharers = eo_world_host_ranks(rt->world, rt->device->count);
     const uint64_t share = eo_memory_available(&bound) / 5 * 4 / sharers, taken = bytes + rt->plan->space_bytes[EO_SPACE_HOST];
     rt->offload.copy_bytes_max = share > taken ? share - taken : 0;
-    return rt->device->ops->storage_check(rt->device, folder_or_current(rt->params.offload_folder), bytes, sharers);
+    return keep_reason(
+        rt, rt->device->ops->storage_check(rt->device, folder_or_current(rt->params.offload_folder), bytes, sharers));
 }
 
 static uint64_t piece_count(const struct eo_plan *plan, uint32_t row)
@@ -76,8 +89,8 @@ eo_status eo_offload_init(struct eo_runtime *rt, void *const *rows)
     const bool split = rt->shards.split;
     if (plan->space_bytes[EO_SPACE_DISK] == 0)
         return EO_OK;
-    EO_TRY(rt->device->ops->storage_open(rt->device, folder_or_current(rt->params.offload_folder),
-                                         plan->space_bytes[EO_SPACE_DISK], &rt->offload.storage));
+    EO_TRY(keep_reason(rt, rt->device->ops->storage_open(rt->device, folder_or_current(rt->params.offload_folder),
+                                                         plan->space_bytes[EO_SPACE_DISK], &rt->offload.storage)));
     if (rt->device->ops->is_host_memory) /* it lies in a file: its disk may lose what it was given */
         EO_TRY(make_sums(rt));
     for (size_t s = 0; s < sizeof(rt->offload.slots) / sizeof(rt->offload.slots[0]); s++)

@@ -128,16 +128,17 @@ static eo_status check_memory(struct eo_runtime *rt)
     if (rt->memory.ranks > 1)
         snprintf(others, sizeof(others), " by each of its %u ranks, %.1f MiB in all", rt->memory.ranks,
                  mib(needed_bytes) * rt->memory.ranks);
-    eo_log_write(&rt->log, EO_LOG_ERROR,
-                 "rank %u: out of memory on device %s: %.1f MiB needed%s, %.1f MiB available of %.1f MiB; use more %s, a "
-                 "smaller batch or more recompute",
-                 rt->world->rank, rt->device->ops->name, mib(needed_bytes), others, mib(rt->memory.free_bytes),
-                 mib(rt->memory.total_bytes), rt->memory.ranks > 1 ? "machines" : "ranks");
+    const eo_status status = eo_runtime_fail(
+        rt, EO_ERR_NO_MEMORY,
+        "out of memory on device %s: %.1f MiB needed%s, %.1f MiB available of %.1f MiB; use more %s, a smaller batch "
+        "or more recompute",
+        rt->device->ops->name, mib(needed_bytes), others, mib(rt->memory.free_bytes), mib(rt->memory.total_bytes),
+        rt->memory.ranks > 1 ? "machines" : "ranks");
     for (int c = 0; c < EO_CATEGORY_COUNT; c++)
         if (plan->category_bytes_at_peak[c])
             eo_log_write(&rt->log, EO_LOG_ERROR, "rank %u:   %-18s %12.1f MiB at the peak", rt->world->rank,
                          eo_category_name((eo_category)c), mib(plan->category_bytes_at_peak[c]));
-    return EO_ERR_NO_MEMORY;
+    return status;
 }
 
 /* Where gathers and reductions have a reservation each, each communicator is told of its own. */

@@ -494,7 +494,9 @@ int main(void)
     one_cannot_begin();
     test_report("a rank that cannot begin says why to the others", 3);
     memory_for_one();
-    test_report("ranks that share a memory must have room together", 3);
+    test_report("ranks that share a memory must have room together, and learn why one gives up", 3);
+    no_place_to_offload();
+    test_report("a rank whose folder cannot be offloaded to says so to the others", 3);
     one_is_refused();
     test_report("what one rank alone is refused keeps nobody waiting", 3);
     one_gives_up(EO_MEMORY_STATIC);

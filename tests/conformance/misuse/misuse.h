@@ -70,6 +70,7 @@ void one_is_refused(void);
 void one_gives_up(eo_memory memory);
 void one_stays_away(void);
 void not_finite(eo_memory memory);
+void no_place_to_offload(void);
 
 /* misuse_weights.c */
 void weights_round_trip(uint32_t ranks, eo_memory memory);

@@ -107,6 +107,9 @@ void memory_for_one(void)
         memory_available = 0;
         uint32_t short_count = 0;
         for (uint32_t r = 0; r < ranks; r++) {
+            char text[512];
+            eo_world_failure(scene.worlds[r], text, sizeof(text));
+            TEST_EXPECT(NULL, ranks == 1 || strstr(text, "MiB needed by each of its 3 ranks"), "'%s'", text);
             short_count += scene.statuses[r] == EO_ERR_NO_MEMORY;
             TEST_EXPECT(NULL, ranks == 1 ? scene.statuses[r] == EO_OK : scene.statuses[r] == EO_ERR_NO_MEMORY ||
                         scene.statuses[r] == EO_ERR_COMM, "rank %u of %u: %s", r, ranks, eo_status_text(scene.statuses[r]));
@@ -114,6 +117,40 @@ void memory_for_one(void)
         TEST_HOLDS(NULL, (short_count > 0) == (ranks > 1));
         close_scene(&scene);
     }
+}
+
+static void play_no_folder(struct actor *self)
+{
+    eo_plan *plan = NULL;
+    eo_runtime *rt = NULL;
+    must(eo_plan_create(&plan, self->scene->model,
+                        eo_plan_params(.rank_count = self->scene->ranks, .offload_layers = UINT32_MAX)),
+         "plan");
+    self->scene->statuses[self->rank] =
+        eo_runtime_create(&rt, eo_runtime_params(.plan = plan, .world = self->scene->worlds[self->rank], .log = &eo_test_log,
+                                                 .offload_folder = self->rank == 1 ? "no/such/folder" : "."));
+    eo_world_failure(self->scene->worlds[self->rank], self->scene->texts[self->rank], sizeof(self->scene->texts[0]));
+    eo_runtime_destroy(&rt);
+    eo_plan_destroy(&plan);
+}
+
+/*
+ * The others learn which folder it was, and of which rank.
+ */
+void no_place_to_offload(void)
+{
+    struct scene scene;
+    open_scene(&scene, "edges", 3, 0);
+    run_ranks(&scene, play_no_folder);
+    for (uint32_t r = 0; r < 3; r++) {
+        TEST_EXPECT(NULL, scene.statuses[r] == (r == 1 ? EO_ERR_INVALID : EO_ERR_COMM), "rank %u: %s", r,
+                    eo_status_text(scene.statuses[r]));
+        TEST_EXPECT(NULL,
+                    strstr(scene.texts[r], "rank 1 gave up: cannot create its runtime: no place for the") &&
+                        strstr(scene.texts[r], "that it offloads in the folder no/such/folder"),
+                    "'%s'", scene.texts[r]);
+    }
+    close_scene(&scene);
 }
 
 static void play_refused_alone(struct actor *self)
