@@ -75,6 +75,13 @@ static eo_status orthogonalize(struct eo_runtime *rt, float *matrix, uint64_t ro
     return EO_OK;
 }
 
+/* In the middle of a step, which the other ranks go on with: even a refusal of the trainer's product ends the training. */
+static eo_status fail_product(struct eo_runtime *rt, eo_status status, const struct plan_parameter *parameter)
+{
+    return eo_runtime_fail(rt, status == EO_ERR_NO_MEMORY ? status : EO_ERR_DEVICE, "a product of parameter '%s' for Muon: %s",
+                           parameter->name, eo_status_text(status));
+}
+
 /* Zeros for what others own, and for all that is no matrix: the ranks' results are added up. */
 eo_status eo_muon_orthogonalize(struct eo_runtime *rt, uint32_t l)
 {
@@ -86,8 +93,9 @@ eo_status eo_muon_orthogonalize(struct eo_runtime *rt, uint32_t l)
         if (parameter->owner != rt->shards.rank)
             continue;
         rt->device->ops->zero(rt->device, all + done, (parameter->offset - done) * sizeof(float));
-        RUNTIME_TRY(rt, orthogonalize(rt, all + parameter->offset, parameter->dims[0], parameter->dims[1]),
-                    "a product of parameter '%s' for Muon", parameter->name);
+        const eo_status status = orthogonalize(rt, all + parameter->offset, parameter->dims[0], parameter->dims[1]);
+        if (status < 0)
+            return fail_product(rt, status, parameter);
         done = parameter->offset + parameter->element_count;
     }
     rt->device->ops->zero(rt->device, all + done, (layer->layout.padded_count - done) * sizeof(float));

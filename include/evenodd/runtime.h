@@ -122,7 +122,8 @@ typedef struct eo_runtime_params {
     eo_status (*product)(void *user, const eo_matrix_product *product); /* [plain loops, slow; on a GPU required] of
                               EO_OPTIMIZER_MUON, in every step from the first on; on a GPU it issues its work to
                               eo_runtime_stream(), in captures too. Its bits must not depend on the rank; eo_team_product
-                              of evenodd/layers.h is one */
+                              of evenodd/layers.h is one. A failure of it is EO_ERR_DEVICE of the step, and ends all ranks
+                              (out of memory: EO_ERR_NO_MEMORY) */
     void *product_user;
     bool dynamic_offload;  /* [false] dynamic mode: shards, gradients and optimizer state lie in the host's memory, as by FSDP2's
                               CPUOffloadPolicy. A shard is copied to the device before each gather, a gradient back after its

@@ -19,7 +19,8 @@ eo_status eo_static_wait(struct eo_runtime *rt, const struct eo_operation *o)
         if (o->stream == EO_STREAM_COMPUTE)
             EO_TRY(eo_runtime_wait(rt, event, state->wait_kinds[o->wait[s]]));
         else
-            EO_TRY(rt->device->ops->wait(rt->device, o->stream, event));
+            RUNTIME_TRY(rt, rt->device->ops->wait(rt->device, o->stream, event), "step %llu",
+                        (unsigned long long)rt->steps.finished + 1);
     }
     return EO_OK;
 }

@@ -44,7 +44,7 @@ struct rank {
     ncclComm_t communicator; /* of the caller's own making, or NULL */
     eo_world *world;
     eo_runtime *runtime;
-    bool on_host;
+    bool on_host, captures;
     void *stream;
 };
 
@@ -371,6 +371,7 @@ static eo_status one_step(struct rank *self, uint32_t step, bool *captured)
             TRY(leave_after_capture(self));
         if (capture)
             TRY(eo_step_capture(self->runtime));
+        self->captures = capture;
         TRY(eo_step_begin(self->runtime));
         for (uint32_t m = 0; m < settings->micro_batches; m++) {
             const eo_status status = micro_batch(self, m);
@@ -441,6 +442,8 @@ static void end_communicator(struct rank *self)
 static eo_status product(void *user, const eo_matrix_product *p)
 {
     const struct rank *self = user;
+    if (self->captures && self->run->settings.refuses_product && self->rank + 1 == self->run->settings.ranks)
+        return EO_ERR_UNSUPPORTED;
     struct micro_call call = {.name = "product", .kernel = micro_product, .samples = (uint32_t)p->m, .out_width = (uint32_t)p->n,
                               .in_width = (uint32_t)p->k, .transpose_a = p->transpose_a, .transpose_b = p->transpose_b,
                               .accumulate = p->accumulate};

@@ -48,6 +48,7 @@ struct micro_settings {
     uint32_t offload_layers, offload_slots; /* the reference keeps all in memory */
     bool offload_gradients, late_updates;
     bool no_product; /* Muon's */
+    bool refuses_product;   /* the last rank's, while a step is recorded */
     eo_optimizer optimizer; /* with EO_OPTIMIZER_MUON the weights of `in` and the bodies are matrices */
     eo_flight_recorder *recorders[MICRO_RANKS_MAX]; /* NULL: without */
     void (*after_step)(void *user, uint32_t rank, uint32_t step, eo_runtime *runtime); /* NULL; on the rank's thread */

@@ -178,6 +178,31 @@ static void muon_without_a_product(void)
     tap_case("Muon without a product is refused on a GPU");
 }
 
+/* Nothing of the recording has run, but a rank alone cannot leave it. Of NCCL the others learn by its own errors. */
+static void muon_with_a_product_refused(void)
+{
+    static struct micro_result result;
+    for (enum micro_world world = MICRO_ONE_GPU; world < MICRO_NCCL; world++) {
+        const struct micro_settings settings = {.ranks = 2,
+                                                .device = "cuda",
+                                                .world = world,
+                                                .graph = true,
+                                                .steps = 4,
+                                                .timeout_ms = 2000,
+                                                .optimizer = EO_OPTIMIZER_MUON,
+                                                .refuses_product = true};
+        sim_start(&(struct sim_config){.seed = 1, .quiet = true});
+        micro_train(&settings, &result);
+        CHECK(sim_finish() == 0, "%s", sim_violation(0));
+        CHECK(result.status[1] == EO_ERR_DEVICE && strstr(result.error[1], "a product of parameter"), "%s", result.error[1]);
+        CHECK(
+            (result.status[0] == EO_ERR_COMM && strstr(result.error[0], "rank 1 gave up: rank 1: a product")) ||
+                (result.status[0] == EO_ERR_DEVICE && strstr(result.error[0], "rank 0: step 3")), /* its recording has ended */
+            "%s", result.error[0]);
+    }
+    tap_case("Muon's product refused while a step is recorded ends all ranks, on one GPU and on one each");
+}
+
 /* Every strategy, through every kind of world: each result is the CPU's of the same strategy. */
 static void strategies(uint32_t seeds, enum sim_executor executor)
 {
@@ -275,8 +300,10 @@ int main(int argc, char **argv)
         frozen(threads ? 1 : full ? 40 : 2, executor);
     if (argc < 2 || threads || strcmp(argv[1], "muon") == 0)
         muon(seeds, executor);
-    if (argc < 2 || strcmp(argv[1], "muon") == 0)
+    if (argc < 2 || strcmp(argv[1], "muon") == 0) {
         muon_without_a_product();
+        muon_with_a_product_refused();
+    }
     if (argc < 2 || threads || strcmp(argv[1], "offloaded") == 0)
         offloaded(threads ? 1 : full ? SEEDS_ALL : SEEDS_SHORT, executor);
     left_captures(executor);

@@ -497,6 +497,8 @@ int main(void)
     test_report("ranks that share a memory must have room together, and learn why one gives up", 3);
     no_place_to_offload();
     test_report("a rank whose folder cannot be offloaded to says so to the others", 3);
+    failing_product();
+    test_report("whatever Muon's product fails with, it ends all ranks, and no step goes on from its middle", 2);
     one_is_refused();
     test_report("what one rank alone is refused keeps nobody waiting", 3);
     one_gives_up(EO_MEMORY_STATIC);

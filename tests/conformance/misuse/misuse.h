@@ -72,6 +72,9 @@ void one_stays_away(void);
 void not_finite(eo_memory memory);
 void no_place_to_offload(void);
 
+/* products.c */
+void failing_product(void);
+
 /* misuse_weights.c */
 void weights_round_trip(uint32_t ranks, eo_memory memory);
 
