@@ -164,7 +164,7 @@ typedef struct eo_parameter_group {
 typedef struct eo_step_params {
     float learning_rate; /* required by the library's optimizers: 0 only with `exact` */
     float beta1;         /* [0.9] below 1; of SGD the momentum */
-    float beta2;         /* [0.999; Lion: 0.99] below 1; not of SGD */
+    float beta2;         /* [0.999; Lion: 0.99; Muon: 0.95] below 1; not of SGD */
     float eps;           /* [1e-8] of AdamW */
     float weight_decay;  /* [0] decoupled (Loshchilov and Hutter, "Decoupled Weight Decay Regularization"); of SGD a part of the
                             gradient, as in PyTorch's */

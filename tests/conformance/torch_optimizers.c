@@ -269,6 +269,7 @@ int main(void)
     /* `exact` is about four of the numbers: the momentum is the default. */
     const eo_step_params muon_step = {
         .learning_rate = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .exact = true};
+    const eo_step_params muon_defaults = {.learning_rate = 0.01f, .weight_decay = 0.1f};
     struct sgd sgd = {.learning_rate = 0.02f, .momentum = 0.9f, .weight_decay = 0.01f};
     struct sgd clipped = {.learning_rate = 0.02f, .momentum = 0.9f, .weight_decay = 0.01f};
     struct sgd nesterov = {.learning_rate = 0.02f, .momentum = 0.9f, .nesterov = true};
@@ -285,6 +286,7 @@ int main(void)
          1e-5, NULL, NULL},
         {"the library's Lion", {.optimizer = EO_OPTIMIZER_LION}, lion_step, losses_of_lion, 1e-5, NULL, NULL},
         {"Muon, iterated in fp32", {.optimizer = EO_OPTIMIZER_MUON}, muon_step, losses_of_muon_in_fp32, 1e-5, NULL, NULL},
+        {"Muon by its defaults", {.optimizer = EO_OPTIMIZER_MUON}, muon_defaults, losses_of_muon_in_fp32, 1e-5, NULL, NULL},
         {"Muon as it is, iterated in bf16", {.optimizer = EO_OPTIMIZER_MUON}, muon_step, losses_of_muon, 1e-4, NULL, NULL},
         {"SGD", {.optimizer_states = 1}, none, losses_of_sgd, 1e-5, sgd_update, &sgd},
         {"SGD of one's own, clipped by group", {.optimizer_states = 1, .norm_parts = true}, clipped_step, losses_of_clipped, 1e-5,
