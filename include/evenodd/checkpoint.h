@@ -188,7 +188,7 @@ EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_blob(eo_checkpoint *checkpoint, u
 
 /*
  * Fills this rank's shards and optimizer state, and sets the number of the step. Every rank must call it before the
- * next step, between steps; the calls do not wait for each other. The next step gathers all weights anew: a little slower, same
+ * next step, between steps: after a step it waits for all ranks. The next step gathers all weights anew: a little slower, same
  * bits, and it cannot be captured. EO_ERR_INVALID: another model, and nothing was changed (the
  * runtime logs what differs, see eo_runtime_error); EO_ERR_IO: a file is damaged, named with its section; then the runtime's
  * weights are worth nothing, and only its destruction is left. The other ranks do not learn of it by themselves: agree on

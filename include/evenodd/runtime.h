@@ -410,9 +410,8 @@ EO_EXPORT EO_NODISCARD eo_status eo_sum(eo_runtime *runtime, double *values, uin
  * weights anew, as after an evaluation. No rank ever holds more than one layer.
  *
  * fill    each rank fills its own shards: produce() writes elements [offset, offset + count) of the parameter, in one
- *         call or in several for consecutive parts; `values` is host memory. Every rank must call it before the next step;
- *         the calls do not wait for each other.
- *         Optimizer state is left alone.
+ *         call or in several for consecutive parts; `values` is host memory. Every rank must call it before the next step:
+ *         the first such call after a step waits for all ranks, the next ones for none. Optimizer state is left alone.
  * visit   gathers layer after layer and calls back for each parameter in model order (frozen ones after the trainable ones of
  *         their layer) with its full values, in host memory that lives during the call. Collective.
  * read    full values of one parameter into the trainer's own buffer (NULL: this rank does not want it). Collective.
