@@ -126,6 +126,11 @@ if [ "$(stat -f -c %T /dev/shm 2>/dev/null)" = tmpfs ]; then
         [ $? = 2 ] && grep -q 'lies in memory (tmpfs)' err
         result $? "refused: a named folder in memory${rates:+, with rates}"
     done
+    short="--model 2x256x2 --ranks 2 --threads 1 --batch 1 --seq 16 --text $text --steps 1 --sample 0 --peak-seconds 0"
+    "$train" $short --rates memory.json --budget 1 >out 2>err
+    least=$(sed -n 's/.*the least is \([0-9]*\) .*: .*slots 1,1;.*/\1/p' err)
+    (cd /dev/shm && "$train" $short --budget "$least") >out 2>err && grep -q '^rates of a rank: .*; tried out: a block [0-9.]*[1-9]' out
+    result $? 'in the least memory without a disk blocks are tried out with one gather and one gradient buffer'
 else
     skip 'a current folder in memory' 'no tmpfs at /dev/shm'
 fi
@@ -314,6 +319,9 @@ result $? "Muon by a rate of fp32 products of its own: ${fast:-} s becomes ${slo
 "$train" $job --plan --budget 1 --rates rates.json >out 2>err
 [ $? = 2 ] && grep -q 'the least is' err && ! grep -q 'layers on disk' err
 result $? "with Muon no layer goes to the disk"
+"$train" $job --steps 1 --sample 0 --peak-seconds 0 --budget 100 >out 2>err
+[ $? = 2 ] && grep -q '^budget: blocks were not tried out (two and the head need more memory)' out
+result $? "nor do blocks that are tried out"
 "$train" $job --plan --budget 1GiB >out 2>err && grep -q '^rates of a rank: .*, products in fp32 [1-9]' out
 result $? "and bf16 measures products in fp32 too"
 

@@ -150,7 +150,8 @@ static eo_status try_out(const struct tool_options *o, uint32_t here, uint32_t d
                                      .place_threads = o->place_threads,
                                      .product_cache = o->plan_cache,
                                      .offload_folder = o->offload_folder,
-                                     .may_offload = !tool_options_on_gpu(o) && out->disk_bytes_per_s > 0,
+                                     .may_offload = !tool_options_on_gpu(o) && out->disk_bytes_per_s > 0 &&
+                                                    o->plan.optimizer != EO_OPTIMIZER_MUON, /* its plans refuse it */
                                      .disk_cache_bytes = (uint64_t)out->disk_cache_bytes};
     const eo_status status = tool_trial_run(&trial, &silence, out);
     if (status < 0)

@@ -21,7 +21,7 @@ enum {
 static const struct trial_way {
     bool offloads;
     uint32_t slots;
-} trial_ways[] = {{false, 2}, {true, 2}, {true, 1}};
+} trial_ways[] = {{false, 2}, {false, 1}, {true, 2}, {true, 1}};
 
 struct trial {
     const struct tool_trial *asked;
@@ -104,9 +104,11 @@ static eo_status plan_trial(struct trial *t, const struct trial_way *way, const 
 
 static eo_status make_trial(struct trial *t, const eo_log *log)
 {
-    const size_t way_count = t->asked->may_offload ? sizeof(trial_ways) / sizeof(trial_ways[0]) : 1;
+    const size_t way_count = sizeof(trial_ways) / sizeof(trial_ways[0]);
     eo_status status = EO_ERR_NO_MEMORY;
     for (size_t w = 0; w < way_count && status == EO_ERR_NO_MEMORY; w++) {
+        if (trial_ways[w].offloads && !t->asked->may_offload)
+            break;
         eo_plan_destroy(&t->plan);
         eo_transformer_destroy(&t->transformer);
         status = plan_trial(t, &trial_ways[w], log);
