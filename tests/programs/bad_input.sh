@@ -469,6 +469,8 @@ refuse 'a warm-up longer than the run' '--warmup' --steps 5 --warmup 6
 refuse 'prefetch of the plan in dynamic memory' '--no-prefetch' --memory dynamic:pool --no-prefetch
 refuse 'late updates of nothing' '--late-updates needs --offload-layers' --late-updates
 refuse 'late updates without prefetches' 'leave one of them out' --late-updates --offload-layers all --no-prefetch
+refuse 'gradients that leave, added up' '--offload-gradients needs --micro-batches 1' --offload-layers all --offload-gradients \
+    --micro-batches 2
 refuse 'dynamic offloading in static memory' '--dynamic-offload needs --memory dynamic' --dynamic-offload
 refuse 'prefetch of dynamic memory in static memory' '--implicit-prefetch needs --memory dynamic' --implicit-prefetch
 refuse 'reductions of dynamic memory in static memory' '--reduce-inputs needs --memory dynamic' --reduce-inputs 2

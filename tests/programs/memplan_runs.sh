@@ -655,6 +655,8 @@ for words in '--state-dtype bf16' '--offload optimizer' '--frozen nf4'; do
     # shellcheck disable=SC2086 # a list of words
     refuse "$words of evenodd" 'is of other systems' --model gpt2 $words
 done
+refuse 'gradients that leave, added up' '--offload-gradients needs --micro-batches 1' --model gpt2 --offload-layers all \
+    --offload-gradients --micro-batches 2
 refuse 'adapters of a layer that is none' 'they have c_attn, c_proj, c_fc' --model gpt2 --lora r=8,targets=q_proj
 refuse 'adapters with Muon' 'give --optimizer adamw' --model gpt2 --lora 8 --optimizer muon
 refuse 'adapters of a model that does not run' 'for models that run' --model deepseek-v3 --lora 8

@@ -64,6 +64,12 @@ void tool_option_offload_activations(const struct argp_state *state, const char 
     s->offload_activations = number_or_all(state, "offload-activations", text);
 }
 
+void tool_option_check_offload(const struct argp_state *state, const struct tool_plan_settings *s)
+{
+    if (s->offload_gradients && s->micro_batches > 1)
+        argp_error(state, "--offload-gradients needs --micro-batches 1: gradients are added up over several");
+}
+
 void tool_option_recompute(const struct argp_state *state, const char *text, struct tool_plan_settings *s)
 {
     s->recompute_blocks = 0;

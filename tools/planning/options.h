@@ -34,6 +34,7 @@ eo_dtype tool_option_dtype(const struct argp_state *state, const char *name, con
 bool tool_option_frozen(const struct argp_state *state, const char *text);
 /* What it does not go with. */
 void tool_option_check_frozen(const struct argp_state *state, const struct tool_plan_settings *s);
+void tool_option_check_offload(const struct argp_state *state, const struct tool_plan_settings *s);
 /* Adapters are no matrices of Muon's. */
 void tool_option_check_lora(const struct argp_state *state, const struct tool_plan_settings *s);
 void tool_option_lora(const struct argp_state *state, const char *text, struct tool_lora *lora);

@@ -183,8 +183,7 @@ void tool_options_check_together(const struct argp_state *state, struct tool_opt
                                                                  : "--late-updates");
     if (o->plan.late_updates && o->plan.no_prefetch)
         argp_error(state, "--late-updates hides copies, which --no-prefetch leaves in view; leave one of them out");
-    if (o->plan.offload_gradients && o->plan.micro_batches > 1)
-        argp_error(state, "--offload-gradients needs --micro-batches 1: gradients are added up over several");
+    tool_option_check_offload(state, &o->plan);
     if (tool_option_is_given(o, OPTION_OFFLOAD_FOLDER) && tool_options_on_gpu(o))
         argp_error(state, "--offload-folder needs --device cpu: with GPUs the host's memory takes what is offloaded");
     if (o->memory != EO_MEMORY_STATIC && o->dynamic_offload) { /* a comparison's other side has a plan for it */
