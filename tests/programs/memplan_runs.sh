@@ -657,6 +657,8 @@ for words in '--state-dtype bf16' '--offload optimizer' '--frozen nf4'; do
 done
 refuse 'gradients that leave, added up' '--offload-gradients needs --micro-batches 1' --model gpt2 --offload-layers all \
     --offload-gradients --micro-batches 2
+run 0 'note: offload_activations has no effect' --model gpt2 --seq 16 --offload-activations 2
+result $? 'activations that all stay in memory are told of'
 refuse 'adapters of a layer that is none' 'they have c_attn, c_proj, c_fc' --model gpt2 --lora r=8,targets=q_proj
 refuse 'adapters with Muon' 'give --optimizer adamw' --model gpt2 --lora 8 --optimizer muon
 refuse 'adapters of a model that does not run' 'for models that run' --model deepseek-v3 --lora 8

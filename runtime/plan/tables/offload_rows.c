@@ -112,6 +112,11 @@ void eo_plan_find_saved(struct eo_plan *plan, const struct eo_model *model)
     }
     for (uint32_t p = 0; p < plan->position_count; p++)
         plan->positions[p].leaves = plan->positions[p].saved != EO_NONE && plan->positions[p].saved + EO_SAVED_SLOTS < count;
+    if (plan->params.offload_activations && count <= EO_SAVED_SLOTS)
+        eo_log_write(&plan->log, EO_LOG_WARN,
+                     "offload_activations has no effect: of the positions with saved buffers it reaches %u, and "
+                     "the last %d stay in memory; offload those of more positions, save more (less recompute), or leave it out",
+                     count, EO_SAVED_SLOTS);
     for (uint32_t b = 0; b < plan->buffer_count; b++) {
         struct plan_position *position = &plan->positions[model->buffers[b].first.position];
         plan->buffers[b].disk_row = EO_NONE;

@@ -308,3 +308,28 @@ Test(plan_uses, a_fault_of_ours_is_an_error_with_the_models_text)
         cr_expect(strstr(whole_text, wanted[i]), "'%s' is not in:\n%s", wanted[i], whole_text);
     eo_model_destroy(&model);
 }
+
+/* Goal: saved buffers that all stay in memory are told of. Method: of positions with such buffers the last two stay. */
+Test(plan_uses, offload_activations_without_effect_warn)
+{
+    eo_model *model = model_of_uses("abcd");
+    char name[EO_NAME_MAX];
+    for (uint32_t p = 0; p < 3; p++) {
+        snprintf(name, sizeof(name), "kept%u", p);
+        cr_assert_eq(
+            eo_model_add_buffer(model,
+                                eo_buffer_params(.name = name, .bytes = 9, .category = EO_CATEGORY_ACTIVATION,
+                                                 .first = {EO_PASS_FORWARD, p}, .last = {EO_PASS_BACKWARD, p}, .saved = true),
+                                NULL),
+            EO_OK);
+    }
+    for (uint32_t count = 0; count <= 4; count++) {
+        eo_plan *plan;
+        eo_test_text[0] = '\0';
+        cr_assert_eq(eo_plan_create(&plan, model, eo_plan_params(.offload_activations = count, .log = &eo_test_log)), EO_OK);
+        const bool warns = strstr(eo_test_text, "offload_activations has no effect: ");
+        cr_expect_eq(warns, count == 1 || count == 2, "%u: '%s'", count, eo_test_text);
+        eo_plan_destroy(&plan);
+    }
+    eo_model_destroy(&model);
+}

@@ -10,13 +10,16 @@ enum { SEQ_MOST = 4096 }; /* where none is given */
 
 struct caught {
     char text[1024];
+    struct tool_memplan *memplan;
 };
 
-static void catch_error(void *user, eo_log_level level, const char *text)
+static void catch_line(void *user, eo_log_level level, const char *text)
 {
     struct caught *caught = user;
     if (level == EO_LOG_ERROR)
         snprintf(caught->text, sizeof(caught->text), "%s", text);
+    else if (level == EO_LOG_WARN)
+        snprintf(caught->memplan->warning, sizeof(caught->memplan->warning), "%s", text);
 }
 
 const eo_model *tool_memplan_model(const struct tool_memplan *memplan)
@@ -125,8 +128,8 @@ static eo_status check_slice(struct tool_memplan_settings *s, const struct tool_
 static eo_status plan_stage(struct tool_memplan *out, const struct tool_model_config *config,
                             const struct tool_memplan_settings *settings, struct tool_problem *problem)
 {
-    struct caught caught = {.text = ""};
-    const eo_log log = {.write = catch_error, .user = &caught, .level = EO_LOG_ERROR};
+    struct caught caught = {.memplan = out};
+    const eo_log log = {.write = catch_line, .user = &caught, .level = EO_LOG_WARN};
     *out = (struct tool_memplan){.settings = *settings};
     struct tool_memplan_settings *s = &out->settings;
     eo_transformer_config shape;

@@ -35,6 +35,7 @@ struct tool_memplan {
     struct tool_memplan_settings settings; /* filled in */
     bool runs;
     char why_not[200];
+    char warning[300];           /* the planner's; "": none */
     eo_transformer *transformer; /* of what is run */
     eo_model *described;         /* of what is not */
     eo_plan *plan;

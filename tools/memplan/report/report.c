@@ -271,6 +271,8 @@ void tool_report_warnings(FILE *out, const struct tool_memplan_view *view)
     char dropouts[TOOL_CONFIG_DROPOUT_BYTES_MAX];
     if (m->settings.on_gpu && strcmp(m->settings.plan.device, "cpu") == 0)
         fprintf(out, "note: the scratch rows are those of the CPU's kernels; --kernels cuda plans a GPU's\n");
+    if (m->warning[0])
+        fprintf(out, "note: %s\n", m->warning);
     tool_model_config_dropouts(c, m->settings.plan.dropout, dropouts);
     if (dropouts[0])
         fprintf(out,
