@@ -471,6 +471,9 @@ refuse 'late updates of nothing' '--late-updates needs --offload-layers' --late-
 refuse 'late updates without prefetches' 'leave one of them out' --late-updates --offload-layers all --no-prefetch
 refuse 'gradients that leave, added up' '--offload-gradients needs --micro-batches 1' --offload-layers all --offload-gradients \
     --micro-batches 2
+refuse 'a clip that is no number of fp32' "--clip is '1e-50', too small: in fp32 it is 0" --clip 1e-50
+refuse 'a momentum that is none' "--momentum is '1e-50', too small" --optimizer muon --momentum 1e-50
+refuse 'an average that is none' "--ema is '1e-60', too small" --ema 1e-60
 refuse 'dynamic offloading in static memory' '--dynamic-offload needs --memory dynamic' --dynamic-offload
 refuse 'prefetch of dynamic memory in static memory' '--implicit-prefetch needs --memory dynamic' --implicit-prefetch
 refuse 'reductions of dynamic memory in static memory' '--reduce-inputs needs --memory dynamic' --reduce-inputs 2
