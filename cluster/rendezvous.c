@@ -43,16 +43,23 @@ static eo_status check(const eo_rendezvous_params *p)
     EO_REQUIRE(p->log, p->rank_count >= 1 && p->rank_count <= RANKS_MAX, "a world of %u ranks; 1 to %d are possible",
                p->rank_count, RANKS_MAX);
     EO_REQUIRE(p->log, p->rank < p->rank_count, "rank %u in a world of %u", p->rank, p->rank_count);
-    EO_REQUIRE(p->log, p->local_count <= p->rank_count && p->local_rank < (p->local_count ? p->local_count : 1),
-               "local rank %u of %u on this host, in a world of %u", p->local_rank, p->local_count, p->rank_count);
+    const uint32_t local_count = p->local_count ? p->local_count : 1;
+    EO_REQUIRE(p->log, local_count <= p->rank_count && p->local_rank < local_count,
+               "local rank %u of %u on this host, in a world of %u", p->local_rank, local_count, p->rank_count);
     EO_REQUIRE(p->log, p->rank != 0 || p->local_rank == 0, "rank 0 has local rank %u; it must be the first of its host",
                p->local_rank);
+    /* It would dial rank 0 over a network that there is not. */
+    EO_REQUIRE(
+        p->log, p->rank == 0 || p->local_rank != 0 || local_count < p->rank_count,
+        "rank %u has local rank 0, but all %u ranks are on this host, and its first is rank 0; set local_rank to the rank",
+        p->rank, p->rank_count);
     EO_TRY(check_length(p->log, "address", p->address, sizeof(((struct eo_rendezvous *)NULL)->address)));
     EO_TRY(check_length(p->log, "port", p->port, sizeof(((struct eo_rendezvous *)NULL)->port)));
     EO_TRY(check_length(p->log, "job", p->job, sizeof(((struct eo_secret *)NULL)->job)));
-    EO_REQUIRE(p->log, p->local_count == p->rank_count || p->rank_count == 1 || (p->address && p->port),
-               "the job spans several hosts (%u of %u ranks on this one), but the %s of rank 0 is missing",
-               p->local_count, p->rank_count, p->address ? "port" : "address");
+    EO_REQUIRE(p->log, local_count == p->rank_count || (p->address && p->port),
+               "the job spans several hosts (%u of %u ranks on this one), but the %s of rank 0 is missing; on one host set "
+               "local_rank to the rank and local_count to rank_count",
+               local_count, p->rank_count, p->address ? "port" : "address");
     return EO_OK;
 }
 

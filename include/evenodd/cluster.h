@@ -39,7 +39,7 @@ typedef struct eo_rank_failure {
 typedef struct eo_rendezvous_params {
     uint32_t rank, rank_count;        /* required */
     uint32_t local_rank, local_count; /* [0, 1] among the ranks of this host: these meet without a network. Rank 0 has
-                                         local rank 0 */
+                                         local rank 0. All ranks on one host: local_rank is the rank, local_count rank_count */
     const char *address, *port;       /* of rank 0, for ranks of several hosts: a name or number that the others reach, of
                                          an interface of rank 0's host. Neither has a default. With more than 8 ranks elsewhere the first
                                          rank of another host listens too, at a free port of the address by which it reached

@@ -303,15 +303,15 @@ static void missing_beside_a_late_root(void)
 static void bad_parameters(void)
 {
     static const char *const cases[] = {
-        "a rank outside its world",     "all addresses of a host",  "a network without a token",   "a port that is no number",
-        "several hosts and no address", "a token of zeros",         "an address that is too long", "a port that is too long",
-        "a job that is too long",       "several hosts and no port"};
+        "a rank outside its world",     "all addresses of a host",   "a network without a token",   "a port that is no number",
+        "several hosts and no address", "a token of zeros",          "an address that is too long", "a port that is too long",
+        "a job that is too long",       "several hosts and no port", "one host and no local rank",  "no local count"};
     static const unsigned char zeros[EO_TOKEN_BYTES];
     const char **const texts[] = {&members[1].params.address, &members[1].params.port, &members[1].params.job};
     char long_text[400];
     memset(long_text, '7', sizeof(long_text) - 1);
     long_text[sizeof(long_text) - 1] = '\0';
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < 12; i++) {
         prepare(2, 1);
         switch (i) {
         case 0: members[1].params.rank = 2; break;
@@ -324,12 +324,25 @@ static void bad_parameters(void)
         case 4: members[1].params.address = NULL; break;
         case 5: members[1].params.token = zeros; break;
         case 9: members[1].params.port = NULL; break;
+        case 10:
+            members[1].params.local_count = 2;
+            break;
+        case 11:
+            members[1].params.local_count = 0;
+            members[1].params.address = NULL;
+            break;
         default: *texts[i - 6] = long_text; break;
         }
         begin(1, 2);
         await(1, 2);
-        const char *reason = i == 4 ? "address of rank 0 is missing" : i == 9 ? "port of rank 0 is missing"
-                             : i < 5 ? "" : i == 5 ? "token of zeros" : "longer than";
+        const char *reason =
+            i == 4    ? "address of rank 0 is missing"
+            : i == 9  ? "port of rank 0 is missing"
+            : i == 10 ? "set local_rank to the rank"
+            : i == 11 ? "(1 of 2 ranks on this one), but the address of rank 0 is missing; on one host set local_rank"
+            : i < 5   ? ""
+            : i == 5  ? "token of zeros"
+                      : "longer than";
         tap(members[1].status < 0 && strstr(members[1].log_text, reason), "refused at once: %s", cases[i]);
     }
     prepare(2, 1);
