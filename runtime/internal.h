@@ -294,6 +294,8 @@ void eo_views_set(void **pointers, const struct eo_plan *plan, uint32_t layer, e
 eo_status eo_runtime_names_init(struct runtime_timeline *timeline, const struct eo_plan *plan);
 void eo_runtime_names_fini(struct runtime_timeline *timeline, const struct eo_plan *plan);
 size_t eo_runtime_name_count(const struct eo_plan *plan);
+/* Of a gather outside the schedule: ranks that read different layers must be told. */
+const char *eo_runtime_weights_name(const struct eo_runtime *rt, uint32_t layer);
 
 /* A timeline entry for an operation that is issued now. */
 struct eo_timeline_entry *eo_runtime_entry(struct eo_runtime *rt, eo_operation_kind kind, eo_stream_id stream,

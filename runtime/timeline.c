@@ -4,9 +4,11 @@
  */
 #include "runtime/internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/sized.h"
 #include "runtime/graph_times.h"
 
@@ -19,7 +21,7 @@ static size_t name_index(const struct eo_plan *plan, eo_operation_kind kind, uin
     return (size_t)kind * stride + what;
 }
 
-/* Behind those of operations: a whole step. */
+/* Behind those of operations: a whole step, then gathers of each layer outside the schedule. */
 static size_t graph_name_index(const struct eo_plan *plan)
 {
     return name_index(plan, EO_OP_KIND_COUNT, 0, 0);
@@ -27,7 +29,25 @@ static size_t graph_name_index(const struct eo_plan *plan)
 
 size_t eo_runtime_name_count(const struct eo_plan *plan)
 {
-    return graph_name_index(plan) + 1;
+    return graph_name_index(plan) + 1 + plan->layer_count;
+}
+
+static eo_status name_layers(const char **names, const struct eo_plan *plan)
+{
+    for (uint32_t l = 0; l < plan->layer_count; l++) {
+        char text[EO_NAME_MAX * 2];
+        snprintf(text, sizeof(text), "%sweights of %s", plan->layers[l].part_of == EO_NONE ? "" : "frozen ",
+                 plan->layers[l].name);
+        names[l] = strdup(text);
+        if (!names[l])
+            return EO_ERR_NO_MEMORY;
+    }
+    return EO_OK;
+}
+
+const char *eo_runtime_weights_name(const struct eo_runtime *rt, uint32_t layer)
+{
+    return rt->timeline.names[graph_name_index(rt->plan) + 1 + layer];
 }
 
 eo_status eo_runtime_names_init(struct runtime_timeline *timeline, const struct eo_plan *plan)
@@ -54,6 +74,7 @@ eo_status eo_runtime_names_init(struct runtime_timeline *timeline, const struct 
         }
     }
     timeline->names[graph_name_index(plan)] = strdup("a step as a graph");
+    EO_TRY(name_layers(timeline->names + graph_name_index(plan) + 1, plan));
     return timeline->names[graph_name_index(plan)] ? EO_OK : EO_ERR_NO_MEMORY;
 }
 

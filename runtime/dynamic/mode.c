@@ -340,7 +340,7 @@ static eo_status dynamic_layer_gather(struct eo_runtime *rt, uint32_t l, enum we
     if (rt->params.dynamic_offload)
         EO_TRY(eo_dynamic_bring_whole(rt, l, &shard));
     EO_TRY(eo_dynamic_take(rt, EO_QUEUE_COMM, bytes * rt->world->rank_count, "a layer's weights", weights));
-    EO_TRY(eo_runtime_gather(rt, rt->comms.gather, *weights, shard, bytes, "weights outside the schedule", EO_WAIT_ALL_GATHER));
+    EO_TRY(eo_runtime_gather(rt, rt->comms.gather, *weights, shard, bytes, eo_runtime_weights_name(rt, l), EO_WAIT_ALL_GATHER));
     return eo_dynamic_drop_casts(rt, eo_dynamic_state(rt)->gather_count);
 }
 

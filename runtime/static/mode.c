@@ -167,7 +167,7 @@ static eo_status gather_frozen(struct eo_runtime *rt, uint32_t l, void **weights
     *weights = rows[is_part ? first->frozen_gather_row : first->gather_row];
     if (rt->plan->params.shard_group > 1)
         EO_TRY(eo_runtime_gather(rt, rt->comms.gather, gathered, rt->shards.layers[l].narrow, layer->narrow_bytes,
-                                 "weights outside the schedule", EO_WAIT_ALL_GATHER));
+                                 eo_runtime_weights_name(rt, l), EO_WAIT_ALL_GATHER));
     eo_float8_widen_frozen(rt, l, gathered, *weights);
     return EO_OK;
 }
@@ -188,7 +188,7 @@ static eo_status static_layer_gather(struct eo_runtime *rt, uint32_t l, enum wei
     const struct plan_position *first = &rt->plan->positions[layer->first_position];
     *weights = state->rows[layer->part_of == EO_NONE ? first->gather_row : first->frozen_gather_row];
     return eo_runtime_gather(rt, rt->comms.gather, *weights, shard,
-                             layer->layout.shard_count * eo_dtype_bytes(rt->plan->params.dtype), "weights outside the schedule",
+                             layer->layout.shard_count * eo_dtype_bytes(rt->plan->params.dtype), eo_runtime_weights_name(rt, l),
                              EO_WAIT_ALL_GATHER);
 }
 

@@ -67,6 +67,7 @@ void different_plans(void);
 void one_cannot_begin(void);
 void memory_for_one(void);
 void one_is_refused(void);
+void different_weights(eo_memory memory);
 void one_gives_up(eo_memory memory);
 void one_stays_away(void);
 void not_finite(eo_memory memory);

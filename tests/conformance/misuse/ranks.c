@@ -181,6 +181,36 @@ void one_is_refused(void)
     close_scene(&scene);
 }
 
+static void play_other_weights(struct actor *self)
+{
+    eo_runtime *rt;
+    float values[2000];
+    must(open_runtime(self->scene, self->rank, &rt), "runtime");
+    atomic_fetch_add(&self->scene->turn, 1);
+    while (atomic_load(&self->scene->turn) < self->scene->ranks) /* or the failure would end its create */
+        test_pause_ms(1);
+    keep_text(self, eo_weights_read(rt, self->rank == 1 ? "matrix2" : "matrix3", values), rt);
+    eo_runtime_destroy(&rt);
+}
+
+/*
+ * Ranks that read parameters of different layers, of one size, are told so; they would get parts of each.
+ */
+void different_weights(eo_memory memory)
+{
+    struct scene scene;
+    open_scene(&scene, "edges", 3, 0);
+    scene.memory = memory;
+    run_ranks(&scene, play_other_weights);
+    for (uint32_t r = 0; r < 3; r++) {
+        TEST_EXPECT(NULL, scene.statuses[r] == EO_ERR_COMM, "rank %u: %s", r, eo_status_text(scene.statuses[r]));
+        TEST_EXPECT(NULL,
+                    strstr(scene.texts[r], "all-gather 'weights of layer2'") && strstr(scene.texts[r], "'weights of layer3'"),
+                    "'%s'", scene.texts[r]);
+    }
+    close_scene(&scene);
+}
+
 static void play_one_gives_up(struct actor *self)
 {
     eo_runtime *rt;
