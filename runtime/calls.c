@@ -94,6 +94,8 @@ eo_status eo_backward_end(eo_runtime *rt, uint32_t position)
     TRY_ORDER(eo_cursor_is_at(&rt->cursor, true, position, frozen ? PASS_BEGUN : PASS_GRADIENTS), "end of backward", position);
     if (frozen)
         EO_TRY(rt->mode->gradients_begin(rt, position)); /* an operation all the same, without a buffer */
+    else if (rt->params.debug && rt->mode->check_gradients)
+        EO_TRY(rt->mode->check_gradients(rt, position));
     eo_cursor_next(&rt->cursor);
     return rt->mode->backward_end(rt, position);
 }

@@ -215,6 +215,7 @@ struct mode_ops {
     eo_status (*forward_end)(struct eo_runtime *rt, uint32_t position);
     eo_status (*backward_begin)(struct eo_runtime *rt, uint32_t position);
     eo_status (*gradients_begin)(struct eo_runtime *rt, uint32_t position);
+    eo_status (*check_gradients)(struct eo_runtime *rt, uint32_t position); /* in debug mode, before they are used; may be NULL */
     eo_status (*backward_end)(struct eo_runtime *rt, uint32_t position);
     eo_status (*step_end)(struct eo_runtime *rt);
     /* Makes a layer's part for float8 gathers anew, on the compute queue; called for layers that have one. */
@@ -287,6 +288,8 @@ void eo_runtime_log_outside(struct eo_runtime *rt, const char *what);
 /* views.c */
 EO_NODISCARD eo_status eo_views_init(struct runtime_views *views, const struct eo_plan *plan);
 void eo_views_fini(struct runtime_views *views);
+/* Whether a trainable parameter has a gradient in the backward pass of a position. */
+bool eo_views_gets_gradient(const struct eo_plan *plan, uint32_t position, const struct plan_parameter *parameter);
 /* A position's pointers to the parameters of a layer that lies at `base`: its own, or that one's frozen part. */
 void eo_views_set(void **pointers, const struct eo_plan *plan, uint32_t layer, eo_dtype dtype, void *base);
 

@@ -42,6 +42,17 @@ void eo_views_fini(struct runtime_views *views)
     free(views->buffers);
 }
 
+bool eo_views_gets_gradient(const struct eo_plan *plan, uint32_t position, const struct plan_parameter *parameter)
+{
+    const struct plan_position *p = &plan->positions[position];
+    for (uint32_t z = 0; z < p->zero_count; z++) {
+        const struct plan_range *range = &plan->zero_ranges[p->zero_begin + z];
+        if (parameter->offset >= range->offset && parameter->offset < range->offset + range->count)
+            return false;
+    }
+    return true;
+}
+
 void eo_views_set(void **pointers, const struct eo_plan *plan, uint32_t layer, eo_dtype dtype, void *base)
 {
     const struct plan_parameter *parameters = &plan->parameters[plan->layers[layer].parameter_begin];

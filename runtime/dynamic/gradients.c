@@ -6,17 +6,6 @@
 
 #include "base/check.h"
 
-bool eo_dynamic_gets_gradient(const struct eo_runtime *rt, uint32_t position, const struct plan_parameter *parameter)
-{
-    const struct plan_position *p = &rt->plan->positions[position];
-    for (uint32_t z = 0; z < p->zero_count; z++) {
-        const struct plan_range *range = &rt->plan->zero_ranges[p->zero_begin + z];
-        if (parameter->offset >= range->offset && parameter->offset < range->offset + range->count)
-            return false;
-    }
-    return true;
-}
-
 uint32_t eo_dynamic_gradient_queue(const struct eo_runtime *rt)
 {
     return rt->plan->params.reduce_dtype == EO_DTYPE_FP32 ? eo_dynamic_state(rt)->reduce_queue : EO_QUEUE_COMPUTE;

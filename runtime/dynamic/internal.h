@@ -116,7 +116,6 @@ EO_NODISCARD eo_status eo_dynamic_await_gradients(struct eo_runtime *rt); /* unt
 void eo_dynamic_sum_on_host(struct eo_runtime *rt);                       /* of squares of all of them */
 
 /* gradients.c */
-bool eo_dynamic_gets_gradient(const struct eo_runtime *rt, uint32_t position, const struct plan_parameter *parameter);
 /* The queue that a gradient shard belongs to: as a rule it is the output of a reduction. */
 uint32_t eo_dynamic_gradient_queue(const struct eo_runtime *rt);
 eo_status eo_dynamic_reduce(struct eo_runtime *rt, uint32_t position); /* the gradients of a pass */

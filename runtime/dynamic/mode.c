@@ -230,14 +230,14 @@ static eo_status dynamic_gradients_begin(struct eo_runtime *rt, uint32_t positio
     EO_TRY(take_buffers(rt, &eo_dynamic_state(rt)->take, moment(rt, EO_PASS_BACKWARD, position)));
     for (uint32_t k = 0; !layer->frozen && k < layer->parameter_count; k++) {
         const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
-        if (eo_dynamic_gets_gradient(rt, position, parameter))
+        if (eo_views_gets_gradient(rt->plan, position, parameter))
             EO_TRY(eo_dynamic_take_tensor(rt, layer, k, eo_dtype_bytes(rt->plan->params.reduce_dtype),
                                           rt->views.positions[position].gradients));
     }
     open_pass(rt, EO_OP_BACKWARD, position);
     for (uint32_t k = 0; rt->params.zero_gradients && !layer->frozen && k < layer->parameter_count; k++) {
         const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
-        if (eo_dynamic_gets_gradient(rt, position, parameter))
+        if (eo_views_gets_gradient(rt->plan, position, parameter))
             rt->device->ops->zero(rt->device, rt->views.positions[position].gradients[k],
                                   parameter->room * eo_dtype_bytes(rt->plan->params.reduce_dtype));
     }

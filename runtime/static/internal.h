@@ -34,6 +34,9 @@ void eo_static_fini(struct eo_runtime *rt); /* after a failed init, too */
 /* In debug mode; before the operation's event: who waits for that may write there. */
 void eo_static_poison_dead_rows(struct eo_runtime *rt, uint32_t operation);
 
+/* written.c: in debug mode, before a pass with gradients ends. */
+eo_status eo_static_check_written(struct eo_runtime *rt, uint32_t position);
+
 /* idle_memory.c: what lives in passes alone is free between steps. Not in debug mode, where it is full of poison. */
 void *eo_static_idle_memory(struct eo_runtime *rt, uint64_t bytes);
 

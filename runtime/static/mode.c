@@ -93,6 +93,9 @@ static eo_status static_gradients_begin(struct eo_runtime *rt, uint32_t position
                               rt->plan->layers[p->layer].layout.padded_count * bytes);
         return EO_OK;
     }
+    if (rt->params.debug && p->buffer_row != EO_NONE)
+        rt->device->ops->fill(rt->device, eo_static_state(rt)->rows[p->buffer_row], EO_POISON,
+                              rt->plan->layers[p->layer].layout.padded_count * bytes);
     /* Padding, and parameters that get no gradient here: another layer's bytes must not be reduced into them. */
     for (uint32_t z = 0; p->buffer_row != EO_NONE && z < p->zero_count; z++) {
         const struct plan_range *range = &rt->plan->zero_ranges[p->zero_begin + z];
@@ -200,6 +203,7 @@ const struct mode_ops eo_static_mode = {
     .forward_end = end_pass,
     .backward_begin = static_backward_begin,
     .gradients_begin = static_gradients_begin,
+    .check_gradients = eo_static_check_written,
     .backward_end = end_pass,
     .step_end = static_step_end,
     .narrow = eo_static_narrow,

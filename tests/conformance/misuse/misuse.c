@@ -285,6 +285,44 @@ static void late_views_and_buffers(void)
     close_scene(&scene);
 }
 
+/*
+ * In debug mode a gradient that was not written, or one beside which something was, is refused by its parameter's name; once
+ * mended the pass goes on.
+ */
+static void gradients_beside(bool zero_gradients)
+{
+    struct scene scene;
+    eo_runtime *rt;
+    const eo_view *view;
+    open_scene(&scene, "edges", 1, 0);
+    scene.debug = true;
+    scene.zero_gradients = zero_gradients;
+    must(open_runtime(&scene, 0, &rt), "runtime");
+    must(eo_step_begin(rt), "begin");
+    for (uint32_t p = 0; p < LAYERS; p++)
+        must(forward_pass(rt, p), "forward");
+    must(eo_backward_begin(rt, 5, &view), "backward");
+    must(eo_gradients_begin(rt, 5, &view), "gradients");
+    clear_gradients(&scene, 5, view);
+    ((float *)view->gradients[1])[3] = 1000;
+    REFUSED(rt, eo_backward_end(rt, 5), "element 3 of the gradient of 'bias5' was written in backward of use5; it has 3");
+    ((float *)view->gradients[1])[3] = 0;
+    must(eo_backward_end(rt, 5), "mended");
+    must(eo_backward_begin(rt, 4, &view), "backward");
+    must(eo_gradients_begin(rt, 4, &view), "gradients");
+    memset(view->gradients[0], 0, 2000 * sizeof(float));
+    ((float *)view->gradients[1])[0] = ((float *)view->gradients[1])[2] = 0;
+    if (!zero_gradients)
+        REFUSED(rt, eo_backward_end(rt, 4), "the gradient of 'bias4' was not written in backward of use4 (element 1 of 3)");
+    ((float *)view->gradients[1])[1] = 0;
+    must(eo_backward_end(rt, 4), "mended");
+    for (uint32_t p = 4; p-- > 0;)
+        must(backward_pass(&scene, rt, p, 0), "backward");
+    must(eo_step_end(rt, eo_step_params(.learning_rate = 0.1F), NULL), "end");
+    eo_runtime_destroy(&rt);
+    close_scene(&scene);
+}
+
 /* A step whose kernels add to what they find, or write. */
 static uint64_t step_of(eo_memory memory, const char *model, uint32_t positions, bool adds)
 {
@@ -481,6 +519,9 @@ int main(void)
     test_report("a frozen layer has no gradients to begin", 1);
     late_views_and_buffers();
     test_report("views and buffers used outside their time are refused by name", 1);
+    gradients_beside(false);
+    gradients_beside(true);
+    test_report("gradients not written, or written past their end, are refused by name in debug mode", 1);
     zeroed_gradients();
     test_report("gradients are zeros to begin with, where that is asked for", 1);
     plans_that_do_not_fit();

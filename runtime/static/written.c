@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * In debug mode: whether a pass has written its gradients, all of them and nothing beside. What lies between the gradients of
+ * a layer is reduced and counts in the norm, so it must be the zero that it was at eo_gradients_begin.
+ */
+#include "runtime/static/internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/arithmetic.h"
+#include "base/check.h"
+
+/* The first element of a range whose bits are the poison's (`poisoned`), or not zero; `count` if there is none. */
+static eo_status find_element(struct eo_runtime *rt, const char *gradients, const struct plan_range *range, bool poisoned,
+                              uint64_t *found)
+{
+    enum { ROOM = 1 << 16 };
+    const uint64_t size = eo_dtype_bytes(rt->plan->params.reduce_dtype);
+    const uint32_t poison = EO_POISON, nothing = 0;
+    char room[ROOM];
+    for (*found = 0; *found < range->count;) {
+        const uint64_t part = eo_min_u64(ROOM / size, range->count - *found);
+        EO_TRY(eo_host_download(rt, room, gradients + (range->offset + *found) * size, part * size));
+        for (uint64_t i = 0; i < part; i++, ++*found)
+            if ((memcmp(room + i * size, poisoned ? &poison : &nothing, size) == 0) == poisoned)
+                return EO_OK;
+    }
+    return EO_OK;
+}
+
+static eo_status fail_beside(struct eo_runtime *rt, const struct plan_position *position, uint64_t at)
+{
+    const struct plan_layer *layer = &rt->plan->layers[position->layer];
+    const struct plan_parameter *before = NULL, *parameters = &rt->plan->parameters[layer->parameter_begin];
+    for (uint32_t k = 0; k < layer->parameter_count && parameters[k].offset <= at; k++)
+        before = &parameters[k];
+    EO_ASSERT(before);
+    if (at < before->offset + before->element_count)
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "a gradient of '%s' was written in backward of %s, which was planned to have none",
+                               before->name, position->name);
+    return eo_runtime_fail(rt, EO_ERR_INVALID, "element %" PRIu64 " of the gradient of '%s' was written in backward of %s; it has %"
+                           PRIu64 " (or the next parameter was written before its begin)", at - before->offset, before->name,
+                           position->name, before->element_count);
+}
+
+eo_status eo_static_check_written(struct eo_runtime *rt, uint32_t position)
+{
+    const struct plan_position *p = &rt->plan->positions[position];
+    const struct plan_layer *layer = &rt->plan->layers[p->layer];
+    const char *gradients = eo_static_state(rt)->rows[p->buffer_row];
+    uint64_t found;
+    if (rt->graph.recording)
+        return EO_OK;
+    for (uint32_t k = 0; k < layer->parameter_count && !rt->params.zero_gradients; k++) {
+        const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
+        const struct plan_range own = {parameter->offset, parameter->element_count};
+        if (!eo_views_gets_gradient(rt->plan, position, parameter))
+            continue;
+        EO_TRY(find_element(rt, gradients, &own, true, &found));
+        if (found < own.count)
+            return eo_runtime_fail(rt, EO_ERR_INVALID, "the gradient of '%s' was not written in backward of %s (element %" PRIu64
+                                   " of %" PRIu64 ")", parameter->name, p->name, found, own.count);
+    }
+    for (uint32_t z = 0; z < p->zero_count; z++) {
+        const struct plan_range *range = &rt->plan->zero_ranges[p->zero_begin + z];
+        EO_TRY(find_element(rt, gradients, range, false, &found));
+        if (found < range->count)
+            return fail_beside(rt, p, range->offset + found);
+    }
+    return EO_OK;
+}
