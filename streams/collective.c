@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "streams/collective.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "eo_config.h"
@@ -35,4 +36,10 @@ const struct eo_comm_ops *eo_comm_find(const char *name)
             return comm_table[i];
     }
     return NULL;
+}
+
+void eo_comm_say_split(char *text, size_t bytes)
+{
+    const size_t used = strlen(text);
+    snprintf(text + used, bytes - used, " (ranks are numbered as in a split world)");
 }

@@ -69,7 +69,8 @@ enum { EO_WORLD_NONE = -1 }; /* as a color: in no group */
 /*
  * Worlds inside a world, for a trainer's own layout of its ranks: ranks that give the same color form one, ordered by key
  * and then by their rank in `world`; *out is NULL for a rank whose color is (uint32_t)EO_WORLD_NONE. Collective over the
- * ranks of `world`, which must outlive it. A rank that is lost to one of them is lost to all.
+ * ranks of `world`, which must outlive it. A rank that is lost to one of them is lost to all; texts say so where they number
+ * ranks as in a world inside.
  * EO_OK, EO_ERR_INVALID, EO_ERR_NO_MEMORY, EO_ERR_UNSUPPORTED (these collectives have none: logged), EO_ERR_COMM,
  * EO_ERR_TIMEOUT.
  */
@@ -83,7 +84,8 @@ EO_EXPORT uint32_t eo_world_rank_count(const eo_world *world);
 
 /*
  * Tells all ranks that this one gives up: their collectives end with EO_ERR_COMM and a text that names this rank and
- * the reason, instead of waiting for it. Any thread; waits for nothing.
+ * the reason, instead of waiting for it. In worlds that were split its number is the one in the world that all came from. Any
+ * thread; waits for nothing.
  */
 EO_EXPORT void eo_world_abort(eo_world *world, const char *reason);
 

@@ -12,6 +12,8 @@
 
 struct eo_world {
     uint32_t rank, rank_count;
+    uint32_t root_rank; /* of a world that was split from another: in the one that all came from. What fails, fails there */
+    bool is_split;
     char device[16]; /* its name */
     uint32_t device_index;
     uint32_t share_rank, share_ranks; /* among the ranks that may run on the same processors; 0: all of the world's */

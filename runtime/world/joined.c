@@ -120,6 +120,9 @@ eo_status eo_world_create_joined(eo_world **out, const eo_world_join_params *par
     eo_status status = eo_world_find_share(world, &(const struct eo_exchange){exchange, params->rendezvous});
     if (status >= 0)
         status = join(world, params);
+    eo_rank_failure failure;
+    if (status < 0 && eo_rendezvous_failure(params->rendezvous, &failure)) /* told by `failed` alone, which may be left out */
+        eo_log_write(params->log, EO_LOG_ERROR, "rank %u cannot create its world: %s", world->rank, failure.text);
     if (status < 0) {
         free(world);
         return status;
@@ -150,6 +153,8 @@ eo_status eo_world_split(eo_world **out, eo_world *world, uint32_t color, uint32
         free(inner);
         return status;
     }
+    inner->root_rank = world->is_split ? world->root_rank : world->rank;
+    inner->is_split = true;
     inner->rank = place.rank;
     inner->rank_count = place.rank_count;
     inner->memory_ranks = world->memory_ranks == world->rank_count ? place.rank_count : 1; /* at least */

@@ -101,7 +101,7 @@ uint32_t eo_world_rank_count(const eo_world *world)
 void eo_world_abort(eo_world *world, const char *reason)
 {
     if (world)
-        world->ops->group_abort(world->group, world->rank, reason ? reason : "no reason given");
+        world->ops->group_abort(world->group, world->is_split ? world->root_rank : world->rank, reason ? reason : "no reason given");
 }
 
 void eo_world_failure(const eo_world *world, char *text, size_t bytes)

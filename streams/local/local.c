@@ -53,6 +53,8 @@ eo_status eo_local_fail(struct eo_group *group, eo_status status, const char *fo
         va_start(arguments, format);
         vsnprintf(common->text, sizeof(common->text), format, arguments);
         va_end(arguments);
+        if (group != group->root)
+            eo_comm_say_split(common->text, sizeof(common->text));
         atomic_store(&common->failure, status);
         for (struct eo_group *member = group->root; member; member = member->next) {
             eo_gate_notify(&member->split_gate);
@@ -140,7 +142,7 @@ void eo_local_group_release(struct eo_group *group)
 
 void eo_local_group_abort(struct eo_group *group, uint32_t rank, const char *reason)
 {
-    (void)eo_local_fail(group, EO_ERR_COMM, "rank %u gave up: %s", rank, reason ? reason : "no reason given");
+    (void)eo_local_fail(group->root, EO_ERR_COMM, "rank %u gave up: %s", rank, reason ? reason : "no reason given");
 }
 
 void eo_local_group_failure(struct eo_group *group, char *text, size_t bytes)

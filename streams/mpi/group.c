@@ -32,6 +32,8 @@ eo_status eo_mpi_fail(struct eo_group *group, eo_status status, const char *form
         va_start(arguments, format);
         vsnprintf(root->first.text, sizeof(root->first.text), format, arguments);
         va_end(arguments);
+        if (group != root)
+            eo_comm_say_split(root->first.text, sizeof(root->first.text));
         root->first.status = status;
         atomic_store(&root->failure, status);
         send_notices(root);
@@ -57,7 +59,7 @@ eo_status eo_mpi_look(struct eo_group *group)
 
 void eo_mpi_group_abort(struct eo_group *group, uint32_t rank, const char *reason)
 {
-    (void)eo_mpi_fail(group, EO_ERR_COMM, "rank %u gave up: %s", rank, reason ? reason : "no reason given");
+    (void)eo_mpi_fail(group->root, EO_ERR_COMM, "rank %u gave up: %s", rank, reason ? reason : "no reason given");
 }
 
 void eo_mpi_group_failure(struct eo_group *group, char *text, size_t bytes)

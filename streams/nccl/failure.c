@@ -24,6 +24,8 @@ eo_status eo_nccl_fail(struct eo_group *group, eo_status status, const char *for
         va_start(arguments, format);
         vsnprintf(root->text, sizeof(root->text), format, arguments);
         va_end(arguments);
+        if (group != root)
+            eo_comm_say_split(root->text, sizeof(root->text));
         atomic_store(&root->failure, status);
     }
     pthread_mutex_unlock(&root->lock);

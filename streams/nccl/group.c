@@ -207,7 +207,7 @@ static eo_status nccl_group_create(struct eo_group **out, const struct eo_group_
 /* Ranks of other processes are not told: NCCL has no way to. They learn it by their deadline, or from who started them. */
 static void nccl_group_abort(struct eo_group *group, uint32_t rank, const char *reason)
 {
-    (void)eo_nccl_fail(group, EO_ERR_COMM, "rank %u gave up: %s", rank, reason ? reason : "no reason given");
+    (void)eo_nccl_fail(group->root, EO_ERR_COMM, "rank %u gave up: %s", rank, reason ? reason : "no reason given");
 }
 
 static void nccl_group_failure(struct eo_group *group, char *text, size_t bytes)

@@ -121,16 +121,44 @@ static void family_body(struct test_rank *self)
     TEST_HOLDS(self, self->ops->open(&comm, group, place.rank, self->device, EO_QUEUE_REDUCE, true) == EO_OK);
     test_barrier(self); /* a failure ends splits as well */
     if (is_last) {
-        self->ops->group_abort(group, place.rank, "it has had enough");
+        self->ops->group_abort(group, self->rank, "it has had enough");
     } else if (self->rank == 0) { /* rank 1 never comes */
         TEST_HOLDS(self, self->ops->all_reduce(comm, &value, 1, EO_DTYPE_FP32, "in vain", NULL) == EO_OK);
         TEST_HOLDS(self, test_await(self, EO_QUEUE_REDUCE) == EO_ERR_COMM);
     }
     test_barrier(self);
     self->ops->group_failure(self->group, text, sizeof(text));
-    TEST_EXPECT(self, strstr(text, "it has had enough") != NULL, "the failure of the whole is '%s'", text);
+    char expected[64];
+    snprintf(expected, sizeof(expected), "rank %u gave up: it has had enough", self->rank_count - 1);
+    TEST_EXPECT(self, strcmp(text, expected) == 0, "the failure of the whole is '%s'", text);
     struct eo_group *another;
     TEST_HOLDS(self, self->ops->group_split(&another, &place, self->group, self->rank, 0, 0) == EO_ERR_COMM);
+    self->ops->close(comm);
+    self->ops->group_release(group);
+}
+
+/* The last rank is alone; in the group of the others two disagree. */
+static void disagreeing_body(struct test_rank *self)
+{
+    struct eo_group *group;
+    struct eo_group_place place;
+    struct eo_comm *comm;
+    float values[2] = {1, 1};
+    char text[512] = "";
+    const bool is_last = self->rank + 1 == self->rank_count;
+    if (self->rank_count < 3)
+        return;
+    TEST_HOLDS(self, self->ops->group_split(&group, &place, self->group, self->rank, is_last, 0) == EO_OK);
+    TEST_HOLDS(self, self->ops->open(&comm, group, place.rank, self->device, EO_QUEUE_REDUCE) == EO_OK);
+    test_barrier(self);
+    if (!is_last) {
+        const eo_status status = self->ops->all_reduce(comm, values, 1 + self->rank % 2, EO_DTYPE_FP32, "values", NULL);
+        TEST_HOLDS(self, status == EO_OK && test_await(self, EO_QUEUE_REDUCE) == EO_ERR_COMM);
+    }
+    test_barrier(self);
+    self->ops->group_failure(self->group, text, sizeof(text));
+    TEST_EXPECT(self, strstr(text, "ranks disagree") && strstr(text, "(ranks are numbered as in a split world)"),
+                "the failure of the whole is '%s'", text);
     self->ops->close(comm);
     self->ops->group_release(group);
 }
@@ -143,5 +171,7 @@ void groups_cases(uint32_t rank_count)
     test_run_ranks(&settings, split_body);
     test_report("a split puts each rank where color and key say, and its group sums its members alone", rank_count);
     test_run_ranks(&settings, family_body);
-    test_report("a rank that gives up in one group is heard in all that come from the same", rank_count);
+    test_report("a rank that gives up in one group is heard in all that come from the same, by its first number", rank_count);
+    test_run_ranks(&settings, disagreeing_body);
+    test_report("a failure in one group says in all that come from the same how it numbers ranks", rank_count);
 }
