@@ -111,7 +111,8 @@ EO_EXPORT void eo_saver_destroy(eo_saver **saver);
  * weights anew.
  * Between steps; every rank, after the same step. Allocates nothing; waits for the copy (on a GPU it is only issued, unless
  * in place).
- * EO_OK, EO_IN_PROGRESS: the save before is not over, nothing was begun (on all ranks alike), EO_ERR_INVALID.
+ * EO_OK, EO_IN_PROGRESS: the save before is not over, nothing was begun (on all ranks alike; a warning where some steps have
+ * ended since and eo_saver_value or eo_saver_poll was forgotten), EO_ERR_INVALID.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes);
 

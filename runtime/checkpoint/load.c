@@ -216,8 +216,7 @@ eo_status eo_checkpoint_load(eo_checkpoint *checkpoint, eo_runtime *rt)
 {
     if (!checkpoint || !rt)
         return EO_ERR_INVALID;
-    if (rt->cursor.phase != PHASE_IDLE)
-        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_checkpoint_load works only between steps; end the step first");
+    EO_TRY(eo_runtime_check_idle(rt, "eo_checkpoint_load"));
     struct checkpoint_error error = {""};
     const eo_status fits = check(checkpoint, rt->plan, &error); /* of this rank alone: before what all do together */
     if (fits < 0)

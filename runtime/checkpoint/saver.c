@@ -50,6 +50,8 @@ struct eo_saver {
     /* of the compute thread */
     enum saver_phase phase;
     bool is_given_up; /* ENDING: a rank could not write its file */
+    bool is_asked, is_polled, is_answered; /* its value was taken since it began, sums were given, one of them was of this save */
+    bool is_warned;
     double verdict;   /* ENDING: rank 0's, when its thread has done */
     struct eo_event copied;
     uint32_t patience_ms; /* 0: nobody waits for this rank's disk */
@@ -392,19 +394,38 @@ static eo_status copy_image(struct eo_saver *saver)
                : EO_OK;
 }
 
+/* A save that nobody carries on never ends, and the next one never begins. Sums may come some steps late. */
+static void warn_if_forgotten(struct eo_saver *saver)
+{
+    const char *lacks = !saver->is_asked ? "eo_saver_value was not called since: give its value to every step on all ranks "
+                                           "(eo_step_params.values)"
+                        : !saver->is_polled ? "eo_saver_poll was not called since: give it the sum of these values after every step"
+                        : !saver->is_answered ? "eo_saver_poll was given other sums than those of eo_saver_value: take that place of "
+                                                "eo_step_report.values"
+                                              : NULL;
+    if (!lacks || saver->is_warned || saver->rt->steps.finished < saver->report.step + EO_REPORTS_KEPT)
+        return;
+    saver->is_warned = true;
+    eo_log_write(&saver->log, EO_LOG_WARN, "rank %u: eo_saver_begin: the save of step %llu is not over, and will not be; %s",
+                 saver->rt->world->rank, (unsigned long long)saver->report.step, lacks);
+}
+
 eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes)
 {
     if (!saver)
         return EO_ERR_INVALID;
     struct eo_runtime *rt = saver->rt;
     const uint64_t begin_ns = eo_now_ns();
-    if (rt->cursor.phase != PHASE_IDLE)
-        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_saver_begin works only between steps; end the step first");
-    if (blob_bytes > saver->blob_bytes_max || (blob_bytes && !blob))
+    EO_TRY(eo_runtime_check_idle(rt, "eo_saver_begin"));
+    if (blob_bytes && !blob)
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_saver_begin: %u trainer's bytes, but blob is NULL", blob_bytes);
+    if (blob_bytes > saver->blob_bytes_max)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_saver_begin: %u trainer's bytes, but room for %u", blob_bytes,
                                saver->blob_bytes_max);
-    if (saver->phase != SAVER_IDLE)
+    if (saver->phase != SAVER_IDLE) {
+        warn_if_forgotten(saver);
         return EO_IN_PROGRESS;
+    }
     EO_TRY(eo_ema_make(rt, "eo_saver_begin")); /* before the first step too */
     if (rt->steps.is_late)
         EO_TRY(eo_runtime_leave_schedule(rt));
@@ -419,6 +440,7 @@ eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes)
     eo_patience_begin(saver->patience_ms);
     saver->copied_ns = eo_now_ns();
     saver->waited_ns = 0;
+    saver->is_asked = saver->is_polled = saver->is_answered = saver->is_warned = false;
     saver->report = (eo_saver_report){.step = rt->steps.finished, .file_bytes = saver->tables.head->file_bytes,
                                       .copy_ns = saver->copied_ns - begin_ns};
     if (rt->device->ops->is_host_memory || saver->image.is_in_place) { /* the copy is there */
@@ -469,6 +491,7 @@ double eo_saver_value(eo_saver *saver)
     if (!saver)
         return 0;
     look_at_thread(saver);
+    saver->is_asked = true;
     const double save = saver->rt->world->rank == 0 ? (double)save_number(saver) * value_save : 0;
     switch (saver->phase) {
     case SAVER_WRITTEN: return save + value_written;
@@ -504,9 +527,11 @@ eo_status eo_saver_poll(eo_saver *saver, double sum, eo_saver_report *report)
         give_job(saver, JOB_WRITE);
         saver->phase = SAVER_WRITING;
     }
+    saver->is_polled = true;
     const uint64_t total = (uint64_t)sum, verdict = total % (uint64_t)value_save / (uint64_t)value_named;
     if (total / (uint64_t)value_save != save_number(saver)) /* of a save before this one */
         return EO_IN_PROGRESS;
+    saver->is_answered = true;
     if (saver->phase != SAVER_ENDING) {
         const uint64_t counts = total % (uint64_t)value_named, failed = counts / (uint64_t)value_failed;
         if (counts % (uint64_t)value_failed + failed == saver->rt->world->rank_count)

@@ -318,6 +318,50 @@ static void beside_training(void)
     tap_case("saves beside training change no bit of it, end in order, and the newest two stay");
 }
 
+static const char *const forgotten[] = {"eo_saver_value was not called", "eo_saver_poll was not called", "eo_saver_poll was given other sums"};
+
+/* Saves that are not carried on as they should be; each ends by eo_saver_wait all the same. */
+static void saves_forgotten(struct saved_rank *self)
+{
+    struct story *story = self->shared;
+    eo_saver *saver = NULL;
+    eo_saver_report report;
+    double meet = 0;
+    saved_initialise(self);
+    CHECK_THAT(eo_saver_create(&saver, eo_saver_params(.runtime = self->runtime, .folder = story->folder, .log = self->log)) == EO_OK);
+    CHECK_THAT(eo_saver_begin(saver, NULL, 7) == EO_ERR_INVALID);
+    CHECK_THAT(strstr(eo_runtime_error(self->runtime), "7 trainer's bytes, but blob is NULL"));
+    for (uint64_t way = 0; way < 3; way++) {
+        const uint64_t begun = 1 + 8 * way;
+        saved_steps(self, begun);
+        CHECK_THAT(eo_sum(self->runtime, &meet, 1) == EO_OK);
+        if (self->rank == 0)
+            saved_log_clear();
+        CHECK_THAT(eo_sum(self->runtime, &meet, 1) == EO_OK);
+        CHECK_THAT(eo_saver_begin(saver, NULL, 0) == EO_OK);
+        for (uint64_t step = begun; step < begun + 5; step++) {
+            if (way > 0)
+                (void)eo_saver_value(saver);
+            saved_steps(self, step + 1);
+            if (way > 1)
+                CHECK_THAT(eo_saver_poll(saver, 3, &report) == EO_IN_PROGRESS);
+            CHECK_THAT(step > begun + 2 || (eo_saver_begin(saver, NULL, 0) == EO_IN_PROGRESS && !strstr(saved_log_text(), "not over")));
+        }
+        CHECK_THAT(eo_saver_begin(saver, NULL, 0) == EO_IN_PROGRESS && strstr(saved_log_text(), forgotten[way]));
+        CHECK_THAT(eo_saver_wait(saver, &report) == EO_OK && report.is_written);
+    }
+    eo_saver_destroy(&saver);
+}
+
+static void forgotten_calls(void)
+{
+    struct story story = {.hash = 0};
+    saved_folder_make(story.folder, sizeof(story.folder));
+    (void)saved_run(&(struct saved_settings){.ranks = 1}, saves_forgotten, &story);
+    saved_folder_remove(story.folder);
+    tap_case("a save whose value or sum is forgotten says so at the next begin, once some steps have ended");
+}
+
 /* -- the trainer's bytes, the step, one step twice -----------------------------------------------------------------*/
 
 static void saves_again(struct saved_rank *self)
@@ -398,6 +442,7 @@ void checkpoint_world_cases(void)
     fp32_beside();
     an_average();
     beside_training();
+    forgotten_calls();
     bytes_of_the_trainer();
     resharding();
 }
