@@ -34,6 +34,7 @@ typedef struct eo_model_params {
 } eo_model_params;
 #define eo_model_params(...) EO_PARAMS(eo_model_params, __VA_ARGS__)
 
+/* At least one parameter; work without parameters belongs to the pass of a neighbour. */
 typedef struct eo_layer_params {
     const char *name; /* required, unique in the model */
     bool frozen;      /* [false] no gradient buffer, no optimizer state; the weights stay as they are */
@@ -46,7 +47,7 @@ typedef struct eo_parameter_params {
     uint32_t layer;              /* an index from eo_model_add_layer */
     const char *name;            /* required, unique in the model */
     uint32_t dim_count;          /* 1 to EO_DIMS_MAX */
-    uint64_t dims[EO_DIMS_MAX];  /* each at least 1; C order */
+    uint64_t dims[EO_DIMS_MAX];  /* each at least 1, those behind dim_count 0; C order */
     bool no_weight_decay;        /* [false] AdamW leaves the decay out */
     uint64_t padding;            /* [0] elements behind the parameter that kernels may read in weights: zeros; and write in
                                     gradients: zeros. No part of the model: neither counted nor handed out, and a checkpoint
@@ -57,7 +58,8 @@ typedef struct eo_parameter_params {
                                     view: one product may take both. That one has no padding, and a multiple of 16 elements */
     uint32_t group;              /* [0] whose numbers the optimizer takes (eo_step_params.groups); below EO_GROUPS_MAX */
     bool frozen;                 /* [false] no gradient (NULL in views) and no optimizer state, beside trainable parameters of
-                                    the layer: gathered with them, but never reduced. Static mode, not with float8 gathers */
+                                    the layer: gathered with them, but never reduced. Static mode, not with float8 gathers. If
+                                    all of a layer are frozen the layer is, and its positions have no eo_gradients_begin */
     bool matrix;                 /* [false] of two dimensions, the weight of a product: EO_OPTIMIZER_MUON moves it along an
                                     orthogonal matrix. Not for embeddings and heads */
     bool fp32;                   /* [false] in a plan of dtype bf16 its weights are fp32 in views, and are gathered so: for norms

@@ -169,6 +169,9 @@ eo_status eo_model_add_parameter(eo_model *model, const eo_parameter_params *par
                    "parameter '%s' has more than 2^44 elements", parameter.name);
         parameter.dims[i] = params->dims[i];
     }
+    for (uint32_t i = params->dim_count; i < EO_DIMS_MAX; i++)
+        EO_REQUIRE(log, params->dims[i] == 0, "parameter '%s' has %u dimensions, but dims[%u] is %llu", parameter.name,
+                   params->dim_count, i, (unsigned long long)params->dims[i]);
     EO_REQUIRE(log, params->padding <= PARAMETER_ELEMENTS_MAX, "parameter '%s' has a padding of more than 2^44 elements",
                parameter.name);
     EO_REQUIRE(log, !params->matrix || params->dim_count == 2, "parameter '%s' is a matrix, but has %u dimensions; a matrix has "

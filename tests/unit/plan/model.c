@@ -72,6 +72,7 @@ Test(model, bad_layers_and_parameters_are_refused)
     REFUSED(PARAMETER(.layer = 0, .name = "x"), "0 dimensions");
     REFUSED(PARAMETER(.layer = 0, .name = "x", .dim_count = 5, .dims = {1, 1, 1, 1}), "5 dimensions");
     REFUSED(PARAMETER(.layer = 0, .name = "x", .dim_count = 2, .dims = {4, 0}), "dimension 1 of parameter 'x' is 0");
+    REFUSED(PARAMETER(.layer = 0, .name = "x", .dim_count = 1, .dims = {2, 3}), "1 dimensions, but dims[1] is 3");
     REFUSED(PARAMETER(.layer = 0, .name = "x", .dim_count = 2, .dims = {UINT64_MAX, 2}), "more than 2^44");
     REFUSED(PARAMETER(.layer = 1, .name = "x", .dim_count = 1, .dims = {16}, .joined = true), "joined, but no parameter");
     REFUSED(PARAMETER(.layer = 0, .name = "x", .dim_count = 1, .dims = {16}, .fp32 = true, .joined = true), "cannot be joined");
@@ -193,7 +194,7 @@ Test(model, models_that_cannot_run_have_no_plan)
     cr_assert_eq(eo_model_add_layer(model, eo_layer_params(.name = "first"), NULL), EO_OK);
     expect_no_plan(model, "no positions");
     cr_assert_eq(eo_model_add_position(model, eo_position_params(.layer = 0), NULL), EO_OK);
-    expect_no_plan(model, "layer 'first' has no parameters");
+    expect_no_plan(model, "layer 'first' has no parameters; work without parameters belongs to the pass of a neighbour");
     cr_assert_eq(eo_model_add_parameter(model, eo_parameter_params(.name = "w", .dim_count = 1, .dims = {1}), NULL),
                  EO_OK);
     cr_assert_eq(eo_model_add_layer(model, eo_layer_params(.name = "second"), NULL), EO_OK);
@@ -211,7 +212,7 @@ Test(model, models_that_cannot_run_have_no_plan)
         {{EO_PASS_FORWARD, 5}, {EO_PASS_FORWARD, 5}, "names position 5"},
         {{EO_PASS_FORWARD, 0}, {EO_PASS_BACKWARD, 9}, "names position 9"},
         {{(eo_pass)4, 0}, {EO_PASS_BACKWARD, 0}, "names pass 4"},
-        {{EO_PASS_BACKWARD, 1}, {EO_PASS_FORWARD, 1}, "ends before it begins"},
+        {{EO_PASS_BACKWARD, 1}, {EO_PASS_FORWARD, 1}, "ends before it begins: it lives from backward of"},
         {{EO_PASS_BACKWARD, 0}, {EO_PASS_BACKWARD, 1}, "ends before it begins"},
         {{EO_PASS_FORWARD, 2}, {EO_PASS_BACKWARD, 2}, "runs in its backward pass"},
     };
