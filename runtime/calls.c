@@ -8,13 +8,17 @@
 
 static eo_status out_of_order(struct eo_runtime *rt, const char *call, uint32_t position)
 {
-    char expected[EO_NAME_MAX * 2 + 64];
+    char expected[EO_NAME_MAX * 2 + 64], of[EO_POSITION_TEXT_BYTES] = "a position out of range";
     eo_cursor_expected_text(&rt->cursor, expected, sizeof(expected));
-    const char *of = position == EO_NONE                       ? ""
-                     : position < rt->plan->position_count ? rt->plan->positions[position].name
-                                                           : "a position out of range";
+    if (position < rt->plan->position_count)
+        eo_cursor_position_text(rt->plan, position, of);
     return eo_runtime_fail(rt, EO_ERR_INVALID, "%s was expected, got %s%s%s", expected, call,
-                           position == EO_NONE ? "" : " of ", of);
+                           position == EO_NONE ? "" : " of ", position == EO_NONE ? "" : of);
+}
+
+static eo_status check_view(struct eo_runtime *rt, const eo_view **view, const char *call)
+{
+    return !rt || view ? EO_OK : eo_runtime_fail(rt, EO_ERR_INVALID, "%s: view is NULL", call);
 }
 
 #define TRY_ORDER(condition, call, position)                                                                          \
@@ -54,7 +58,8 @@ eo_status eo_step_begin(eo_runtime *rt)
 
 eo_status eo_forward_begin(eo_runtime *rt, uint32_t position, const eo_view **view)
 {
-    TRY_ORDER(view && eo_cursor_is_at(&rt->cursor, false, position, PASS_NEXT), "begin of forward", position);
+    EO_TRY(check_view(rt, view, "eo_forward_begin"));
+    TRY_ORDER(eo_cursor_is_at(&rt->cursor, false, position, PASS_NEXT), "begin of forward", position);
     EO_TRY(rt->mode->forward_begin(rt, position));
     rt->cursor.progress = PASS_BEGUN;
     *view = &rt->views.positions[position].forward;
@@ -70,7 +75,8 @@ eo_status eo_forward_end(eo_runtime *rt, uint32_t position)
 
 eo_status eo_backward_begin(eo_runtime *rt, uint32_t position, const eo_view **view)
 {
-    TRY_ORDER(view && eo_cursor_is_at(&rt->cursor, true, position, PASS_NEXT), "begin of backward", position);
+    EO_TRY(check_view(rt, view, "eo_backward_begin"));
+    TRY_ORDER(eo_cursor_is_at(&rt->cursor, true, position, PASS_NEXT), "begin of backward", position);
     EO_TRY(rt->mode->backward_begin(rt, position));
     rt->cursor.progress = PASS_BEGUN;
     *view = &rt->views.positions[position].backward;
@@ -79,7 +85,8 @@ eo_status eo_backward_begin(eo_runtime *rt, uint32_t position, const eo_view **v
 
 eo_status eo_gradients_begin(eo_runtime *rt, uint32_t position, const eo_view **view)
 {
-    TRY_ORDER(view && eo_cursor_is_at(&rt->cursor, true, position, PASS_BEGUN) &&
+    EO_TRY(check_view(rt, view, "eo_gradients_begin"));
+    TRY_ORDER(eo_cursor_is_at(&rt->cursor, true, position, PASS_BEGUN) &&
                   rt->plan->positions[position].buffer_row != EO_NONE,
               "eo_gradients_begin", position);
     EO_TRY(rt->mode->gradients_begin(rt, position));

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "runtime/cursor.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 eo_status eo_cursor_init(struct runtime_cursor *cursor, const struct eo_plan *plan)
 {
@@ -78,6 +80,18 @@ bool eo_cursor_moment(const struct runtime_cursor *cursor, eo_moment *now)
     return true;
 }
 
+void eo_cursor_position_text(const struct eo_plan *plan, uint32_t position, char text[EO_POSITION_TEXT_BYTES])
+{
+    const char *name = plan->positions[position].name;
+    bool is_shared = false; /* a layer's, used several times */
+    for (uint32_t p = 0; p < plan->position_count; p++)
+        is_shared = is_shared || (p != position && strcmp(plan->positions[p].name, name) == 0);
+    if (is_shared)
+        snprintf(text, EO_POSITION_TEXT_BYTES, "%s (position %" PRIu32 ")", name, position);
+    else
+        snprintf(text, EO_POSITION_TEXT_BYTES, "%s", name);
+}
+
 void eo_cursor_expected_text(const struct runtime_cursor *cursor, char *text, size_t bytes)
 {
     if (cursor->phase == PHASE_FAILED) {
@@ -93,6 +107,9 @@ void eo_cursor_expected_text(const struct runtime_cursor *cursor, char *text, si
         const char *what = cursor->progress == PASS_NEXT                                ? "begin of"
                            : pass.backward && cursor->progress == PASS_BEGUN && !frozen ? "eo_gradients_begin in"
                                                                                         : "end of";
-        snprintf(text, bytes, "%s %s of %s", what, pass.backward ? "backward" : "forward", position->name);
+        char name[EO_POSITION_TEXT_BYTES];
+        eo_cursor_position_text(cursor->plan, pass.position, name);
+        snprintf(text, bytes, "%s %s of %s%s", what, pass.backward ? "backward" : "forward", name,
+                 frozen && pass.backward && cursor->progress == PASS_BEGUN ? " (its layer is frozen)" : "");
     }
 }

@@ -39,7 +39,10 @@ bool eo_cursor_is_past(const struct runtime_cursor *cursor, enum runtime_phase p
 /* The pass under way; false: none. */
 bool eo_cursor_moment(const struct runtime_cursor *cursor, eo_moment *now);
 
-/* The calls that may come next, for messages. */
+/* A position for messages: its name, and its number where the name is not its own. */
+enum { EO_POSITION_TEXT_BYTES = EO_NAME_MAX + 32 };
+void eo_cursor_position_text(const struct eo_plan *plan, uint32_t position, char text[EO_POSITION_TEXT_BYTES]);
+/* The calls that may come next. */
 void eo_cursor_expected_text(const struct runtime_cursor *cursor, char *text, size_t bytes);
 
 #endif

@@ -52,6 +52,8 @@ eo_status eo_runtime_check_idle(struct eo_runtime *rt, const char *call)
 {
     if (!rt)
         return EO_ERR_INVALID;
+    if (rt->cursor.phase == PHASE_FAILED)
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "%s: after an error only eo_runtime_destroy is possible", call);
     if (rt->cursor.phase != PHASE_IDLE)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "%s works only between steps; end the step or evaluation first", call);
     return EO_OK;

@@ -273,7 +273,8 @@ static eo_status finish_step(struct eo_runtime *rt, uint64_t step)
     char culprit[EO_NAME_MAX + 64];
     find_culprit(rt, step, culprit, sizeof(culprit));
     return eo_runtime_fail(rt, EO_ERR_NOT_FINITE,
-                           "step %llu: the gradient norm is not finite (%s); %s", (unsigned long long)step, culprit,
+                           "step %llu: the gradient norm is not finite (%s); %s; with on_not_finite EO_SKIP training goes on",
+                           (unsigned long long)step, culprit,
                            step == rt->steps.newest ? "the weights are unchanged"
                                                     : "it left the weights unchanged, and later steps went on from there");
 }

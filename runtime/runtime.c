@@ -81,7 +81,8 @@ static eo_status check_params(const eo_log *log, const eo_runtime_params *params
                "parallel has %u threads but no function to run them; set parallel.run", params->parallel.thread_count);
     const struct plan_optimizer *optimizer = eo_plan_optimizer(plan->params.optimizer);
     EO_REQUIRE(log, params->update || plan->params.optimizer_states >= optimizer->state_count,
-               "optimizer %s needs %u optimizer states a parameter, the plan has %u", eo_optimizer_name(plan->params.optimizer), optimizer->state_count,
+               "optimizer %s needs %u optimizer states a parameter, the plan has %u; plan with those, or give an update of your own",
+               eo_optimizer_name(plan->params.optimizer), optimizer->state_count,
                plan->params.optimizer_states);
     EO_REQUIRE(log, !params->update || plan->params.optimizer == EO_OPTIMIZER_ADAMW,
                "update is given, but the plan has optimizer %s; leave one of them out",
@@ -137,7 +138,9 @@ static eo_status look_at_memory(struct eo_runtime *rt)
     if (!ops->is_host_memory && (has_met || rt->plan->space_bytes[EO_SPACE_DISK] == 0))
         return EO_OK;
     /* Of all ranks: those of another host may share their memory with nobody, and must meet all the same. */
-    return rt->world->rank_count > 1 ? rt->world->ops->quiesce(rt->comms.world) : EO_OK;
+    if (rt->world->rank_count > 1)
+        RUNTIME_TRY(rt, rt->world->ops->quiesce(rt->comms.world), "waiting for all ranks in eo_runtime_create");
+    return EO_OK;
 }
 
 /* Of one fetch or eviction: of a layer, its state and its gradient; of a position, each buffer that it saves. */

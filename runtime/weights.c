@@ -355,7 +355,9 @@ eo_status eo_weights_write(eo_runtime *rt, const char *name, const float *values
 eo_status eo_sum(eo_runtime *rt, double *values, uint32_t count)
 {
     EO_TRY(eo_runtime_check_idle(rt, "eo_sum"));
-    if (!values || count > 16)
+    if (!values)
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_sum: values is NULL");
+    if (count > 16)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_sum of %" PRIu32 " values; at most 16 are possible", count);
     EO_TRY(eo_runtime_leave_schedule(rt));
     const uint64_t bytes = EO_NORM_VALUES * sizeof(double);

@@ -136,7 +136,8 @@ typedef struct eo_runtime_params {
 /* Pointers into the fixed buffers, of the plan's dtype (parameters with `fp32`: fp32) and reduce_dtype: weights[k] and
  * gradients[k] belong to the k-th parameter of the layer, in the order of eo_model_add_parameter. gradients is NULL until
  * eo_gradients_begin. What lies there then is arbitrary (with `zero_gradients`: 0); gradients are written, all of them, in
- * every pass. Valid until the pass ends. */
+ * every pass. Valid until the pass ends. Weights are read only: a value written there is lost or becomes the weight, by strategy
+ * and number of ranks; change them between steps by eo_weights_write. */
 typedef struct eo_view {
     uint32_t parameter_count;
     void *const *weights;   /* NULL where the pass does not read weights */

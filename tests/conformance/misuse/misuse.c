@@ -157,7 +157,7 @@ static void wrong_order(eo_memory memory)
             REFUSED(rt, eo_evaluation_begin(rt), "got eo_evaluation_begin");
             REFUSED(rt, eo_forward_begin(rt, 1, &view), "forward of use0 was expected, got begin of forward of use1");
             REFUSED(rt, eo_forward_begin(rt, 99, &view), "a position out of range");
-            REFUSED(rt, eo_forward_begin(rt, 0, NULL), "begin of forward");
+            REFUSED(rt, eo_forward_begin(rt, 0, NULL), "eo_forward_begin: view is NULL");
             REFUSED(rt, eo_forward_end(rt, 0), "begin of forward of use0 was expected, got end of forward of use0");
             REFUSED(rt, eo_backward_begin(rt, 0, &view), "got begin of backward of use0");
             REFUSED(rt, eo_weights_write(rt, "bias0", values), "between steps");
@@ -194,6 +194,7 @@ static void wrong_order(eo_memory memory)
             REFUSED(rt, eo_weights_visit(rt, NULL, NULL), "eo_weights_visit");
             REFUSED(rt, eo_weights_fill(rt, 1000, fill, NULL), "no parameter 1000");
             REFUSED(rt, eo_sum(rt, sums, 17), "at most 16");
+            REFUSED(rt, eo_sum(rt, NULL, 1), "eo_sum: values is NULL");
             must(whole_step(&scene, rt), "step");
         }
         hashes[disturbed] = hash_of(rt);
@@ -201,6 +202,34 @@ static void wrong_order(eo_memory memory)
         close_scene(&scene);
     }
     TEST_HOLDS(NULL, hashes[0] == hashes[1]);
+}
+
+/*
+ * Positions without names of their own are told apart by their numbers.
+ */
+static void positions_of_one_name(void)
+{
+    eo_model *model = NULL;
+    eo_plan *plan = NULL;
+    eo_world *world = NULL;
+    eo_runtime *rt = NULL;
+    const eo_view *view;
+    must(eo_model_create(&model, NULL), "model");
+    must(eo_model_add_layer(model, eo_layer_params(.name = "gru"), NULL), "layer");
+    must(eo_model_add_parameter(model, eo_parameter_params(.name = "w", .dim_count = 1, .dims = {64}), NULL), "parameter");
+    for (int p = 0; p < 3; p++)
+        must(eo_model_add_position(model, eo_position_params(.layer = 0), NULL), "position");
+    must(eo_plan_create(&plan, model, eo_plan_params(.rank_count = 1)), "plan");
+    must(eo_world_create_local(&world, eo_world_params(.rank_count = 1)), "world");
+    must(eo_runtime_create(&rt, eo_runtime_params(.plan = plan, .world = world, .log = &eo_test_log)), "runtime");
+    must(eo_step_begin(rt), "begin");
+    must(forward_pass(rt, 0), "forward");
+    REFUSED(rt, eo_forward_begin(rt, 2, &view),
+            "begin of forward of gru (position 1) was expected, got begin of forward of gru (position 2)");
+    eo_runtime_destroy(&rt);
+    eo_world_destroy(&world);
+    eo_plan_destroy(&plan);
+    eo_model_destroy(&model);
 }
 
 /*
@@ -222,7 +251,7 @@ static void frozen_layer(void)
             continue;
         }
         must(eo_backward_begin(rt, p, &view), "backward");
-        REFUSED(rt, eo_gradients_begin(rt, p, &view), "end of backward of use");
+        REFUSED(rt, eo_gradients_begin(rt, p, &view), "(its layer is frozen) was expected, got eo_gradients_begin");
         must(eo_backward_end(rt, p), "backward");
     }
     must(eo_step_end(rt, eo_step_params(.learning_rate = 0.1F), NULL), "end");
@@ -387,7 +416,7 @@ static void plans_that_do_not_fit(void)
     } cases[] = {
         {{.rank_count = 2}, EO_ERR_INVALID, "the plan is for 2 ranks, the world has 1"},
         {{.draft = true}, EO_ERR_INVALID, "the plan is a draft, which is not proven; plan again without `draft`"},
-        {{.optimizer_states = EO_NO_STATE}, EO_ERR_INVALID, "optimizer adamw needs 2"},
+        {{.optimizer_states = EO_NO_STATE}, EO_ERR_INVALID, "optimizer adamw needs 2 optimizer states a parameter, the plan has 0; plan with those, or give an update"},
         {{.strategy = EO_STRATEGY_ZERO1}, EO_ERR_UNSUPPORTED, "strategy zero1 needs planned memory"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -513,6 +542,8 @@ int main(void)
     test_report("calls out of planned order are refused by name and change nothing", 1);
     numbers_that_update_does_not_see();
     test_report("with the trainer's own update, numbers of groups that it would not see are refused", 1);
+    positions_of_one_name();
+    test_report("positions of one name are told apart by their numbers", 1);
     exact_step_params();
     test_report("numbers of the optimizer are taken as written where that is asked for", 1);
     frozen_layer();
@@ -534,6 +565,9 @@ int main(void)
     test_report("ranks with different plans are told so", 3);
     one_cannot_begin();
     test_report("a rank that cannot begin says why to the others", 3);
+    one_never_creates();
+    one_never_joins();
+    test_report("a rank that never comes is told by the log there is", 2);
     memory_for_one();
     test_report("ranks that share a memory must have room together, and learn why one gives up", 3);
     no_place_to_offload();
@@ -548,6 +582,8 @@ int main(void)
     one_gives_up(EO_MEMORY_STATIC);
     one_gives_up(EO_MEMORY_DYNAMIC_MALLOC);
     test_report("a rank that gives up ends the others with its reason", 3);
+    one_gives_up_inside();
+    test_report("a rank that gives up in a world inside another keeps its number", 3);
     one_stays_away();
     test_report("a rank that stays away is named when the deadline is over", 3);
     not_finite(EO_MEMORY_STATIC);

@@ -65,10 +65,13 @@ uint64_t hash_of(eo_runtime *rt);
 /* misuse_ranks.c */
 void different_plans(void);
 void one_cannot_begin(void);
+void one_never_creates(void);
+void one_never_joins(void);
 void memory_for_one(void);
 void one_is_refused(void);
 void different_weights(eo_memory memory);
 void one_gives_up(eo_memory memory);
+void one_gives_up_inside(void);
 void one_stays_away(void);
 void not_finite(eo_memory memory);
 void no_place_to_offload(void);

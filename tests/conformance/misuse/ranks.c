@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/conformance/misuse/misuse.h"
 
@@ -41,6 +42,56 @@ void different_plans(void)
     for (uint32_t r = 0; r < 3; r++)
         TEST_EXPECT(NULL, scene.statuses[r] == EO_ERR_COMM, "rank %u: %s", r, eo_status_text(scene.statuses[r]));
     TEST_EXPECT(NULL, strstr(eo_test_text, "has another plan (fingerprint"), "'%s'", eo_test_text);
+    close_scene(&scene);
+}
+
+/*
+ * A rank that never creates its runtime is named by the log of the other's, where the world has none.
+ */
+void one_never_creates(void)
+{
+    struct scene scene;
+    eo_world *worlds[2];
+    eo_runtime *rt = NULL;
+    open_scene(&scene, "edges", 2, 0);
+    must(eo_world_create_local(worlds, eo_world_params(.rank_count = 2, .timeout_ms = 300)), "world");
+    eo_test_text[0] = '\0';
+    const eo_status status = eo_runtime_create(&rt, eo_runtime_params(.plan = scene.plan, .world = worlds[0], .log = &eo_test_log));
+    TEST_EXPECT(NULL, status == EO_ERR_TIMEOUT, "%s", eo_status_text(status));
+    TEST_EXPECT(NULL, strstr(eo_test_text, "rank 0: waiting for all ranks in eo_runtime_create: rank 1 has not entered"), "'%s'",
+                eo_test_text);
+    eo_world_destroy(&worlds[0]);
+    eo_world_destroy(&worlds[1]);
+    close_scene(&scene);
+}
+
+static void play_joins_nothing(struct actor *self)
+{
+    eo_rendezvous *rendezvous = NULL;
+    eo_world *world = NULL;
+    char job[32];
+    snprintf(job, sizeof(job), "misuse %ld", (long)getpid());
+    must(eo_rendezvous_create(&rendezvous, eo_rendezvous_params(.rank = self->rank, .rank_count = 2, .local_rank = self->rank,
+                                                                .local_count = 2, .job = job, .log = &eo_test_log)), "rendezvous");
+    if (self->rank == 1)
+        eo_rendezvous_fail(rendezvous, EO_ERR_IO, "the cat is in the box");
+    else
+        self->scene->statuses[0] = eo_world_create_joined(&world, eo_world_join_params(.rendezvous = rendezvous, .log = &eo_test_log));
+    eo_rendezvous_destroy(&rendezvous);
+}
+
+/*
+ * A world of processes that cannot be made because another rank gave up says so where nothing else is told.
+ */
+void one_never_joins(void)
+{
+    struct scene scene;
+    open_scene(&scene, "edges", 2, 0);
+    eo_test_text[0] = '\0';
+    run_ranks(&scene, play_joins_nothing);
+    TEST_EXPECT(NULL, scene.statuses[0] == EO_ERR_IO, "%s", eo_status_text(scene.statuses[0]));
+    TEST_EXPECT(NULL, strstr(eo_test_text, "rank 0 cannot create its world: ") && strstr(eo_test_text, "the cat is in the box"),
+                "'%s'", eo_test_text);
     close_scene(&scene);
 }
 
@@ -251,6 +302,37 @@ void one_gives_up(eo_memory memory)
     close_scene(&scene);
 }
 
+static void play_gives_up_inside(struct actor *self)
+{
+    eo_world *world = self->scene->worlds[self->rank], *inner = NULL, *inmost = NULL;
+    char text[256];
+    must(eo_world_split(&inner, world, self->rank / 2, 9 - self->rank), "split");
+    must(eo_world_split(&inmost, inner, self->rank, 0), "split again");
+    atomic_fetch_add(&self->scene->turn, 1);
+    while (atomic_load(&self->scene->turn) < self->scene->ranks)
+        test_pause_ms(1);
+    if (self->rank == 0)
+        TEST_HOLDS(NULL, eo_world_rank(inner) == 1 && eo_world_rank(inmost) == 0);
+    if (self->rank == 1)
+        eo_world_abort(inmost, "enough");
+    for (int i = 0; i < 1000 && (eo_world_failure(world, text, sizeof(text)), text[0] == '\0'); i++)
+        test_pause_ms(10);
+    TEST_EXPECT(NULL, strcmp(text, "rank 1 gave up: enough") == 0, "'%s'", text);
+    eo_world_destroy(&inmost);
+    eo_world_destroy(&inner);
+}
+
+/*
+ * Who gives up in a world inside another has its number of the outermost one in all of them.
+ */
+void one_gives_up_inside(void)
+{
+    struct scene scene;
+    open_scene(&scene, "edges", 3, 0);
+    run_ranks(&scene, play_gives_up_inside);
+    close_scene(&scene);
+}
+
 static void play_one_stays_away(struct actor *self)
 {
     eo_runtime *rt;
@@ -294,6 +376,9 @@ static void play_not_finite(struct actor *self)
     /* The first element of a layer lies in rank 0's shard. */
     must(passes(self->scene, rt, self->rank == 1 ? 3 : LAYERS, NAN), "passes");
     keep_text(self, eo_step_end(rt, eo_step_params(.learning_rate = 0.1F, .clip = 1), NULL), rt);
+    TEST_HOLDS(NULL, eo_weights_read(rt, "matrix2", NULL) == EO_ERR_INVALID);
+    TEST_EXPECT(NULL, strstr(eo_runtime_error(rt), "eo_weights_read: after an error only eo_runtime_destroy is possible"), "'%s'",
+                eo_runtime_error(rt));
     eo_runtime_destroy(&rt);
 }
 
