@@ -114,16 +114,14 @@ eo_status eo_host_upload(struct eo_runtime *rt, void *to, const void *from, uint
 eo_status eo_host_fill(struct eo_runtime *rt, float *to, uint64_t offset, uint64_t count, eo_produce_fn produce, void *user)
 {
     struct eo_device *device = rt->shards.device;
-    if (device->ops->is_host_memory) {
-        produce(user, offset, count, to);
-        return EO_OK;
-    }
+    if (device->ops->is_host_memory)
+        return produce(user, offset, count, to);
     const uint64_t room = rt->host.piece_bytes / sizeof(float);
     for (uint64_t done = 0; done < count; done += room) {
         const uint64_t part = eo_min_u64(room, count - done);
         void *piece;
         EO_TRY(eo_host_piece(rt, &piece));
-        produce(user, offset + done, part, piece);
+        EO_TRY(produce(user, offset + done, part, piece));
         device->ops->upload(device, to + done, piece, part * sizeof(float));
         eo_host_piece_issued(rt);
     }

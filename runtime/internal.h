@@ -389,7 +389,7 @@ eo_status eo_host_drain(struct eo_runtime *rt);
 eo_status eo_host_upload(struct eo_runtime *rt, void *to, const void *from, uint64_t bytes);
 eo_status eo_host_download(struct eo_runtime *rt, void *to, const void *from, uint64_t bytes);
 /* Floats of a shard, `produce`d in pieces; `offset`: of the first, for produce. */
-typedef void (*eo_produce_fn)(void *user, uint64_t offset, uint64_t count, float *values);
+typedef eo_status (*eo_produce_fn)(void *user, uint64_t offset, uint64_t count, float *values);
 eo_status eo_host_fill(struct eo_runtime *rt, float *to, uint64_t offset, uint64_t count, eo_produce_fn produce, void *user);
 /* A piece of the ring, of host.piece_bytes; and when copies from it have been issued. */
 eo_status eo_host_piece(struct eo_runtime *rt, void **piece);

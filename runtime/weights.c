@@ -45,7 +45,7 @@ static eo_status fill_split(struct eo_runtime *rt, uint16_t *own_high, int16_t *
         float *values = piece;
         uint16_t *high = (uint16_t *)(values + room);
         int16_t *low = (int16_t *)(high + room);
-        produce(user, part->from + done, count, values);
+        EO_TRY(produce(user, part->from + done, count, values));
         split_values(high, low, values, count);
         rt->device->ops->upload(rt->device, own_high + done, high, count * sizeof(*high));
         if (own_low)
@@ -67,7 +67,7 @@ static eo_status fill_mxfp8(struct eo_runtime *rt, uint8_t *exponents, uint8_t *
         EO_TRY(eo_host_piece(rt, &piece));
         float *values = piece;
         uint8_t *narrow = (uint8_t *)(values + room), *scales = narrow + room;
-        produce(user, part->from + done, count, values);
+        EO_TRY(produce(user, part->from + done, count, values));
         for (uint64_t i = 0; i < count; i += EO_MXFP8_BLOCK)
             eo_mxfp8_narrow_block(&scales[i / EO_MXFP8_BLOCK], &narrow[i], &values[i], eo_min_u64(EO_MXFP8_BLOCK, count - i));
         rt->device->ops->upload(rt->device, elements + done, narrow, count);
@@ -116,12 +116,13 @@ struct rounded {
     void *user;
 };
 
-static void produce_rounded(void *user, uint64_t offset, uint64_t count, float *values)
+static eo_status produce_rounded(void *user, uint64_t offset, uint64_t count, float *values)
 {
     const struct rounded *rounded = user;
-    rounded->produce(rounded->user, offset, count, values);
+    EO_TRY(rounded->produce(rounded->user, offset, count, values));
     for (uint64_t i = 0; i < count; i++)
         values[i] = eo_bf16_to_float(eo_bf16_round(values[i]));
+    return EO_OK;
 }
 
 eo_status eo_weights_fill(eo_runtime *rt, uint32_t parameter, eo_produce_fn produce, void *user)
@@ -243,12 +244,19 @@ static void join_pairs(float *values, uint64_t count)
     }
 }
 
-typedef void (*visit_fn)(void *user, const eo_parameter_info *parameter, const float *values);
+typedef eo_status (*visit_fn)(void *user, const eo_parameter_info *parameter, const float *values);
+
+/* Whom gathered parameters go to, until it refuses one: the other ranks' gathers are waited for all the same. */
+struct visiting {
+    visit_fn visit;
+    void *user;
+    eo_status status;
+};
 
 /* One layer gathered, its parameters visited: all of them, or one. No barrier: others may already be at the next
  * layer. */
 static eo_status visit_gathered(struct eo_runtime *rt, uint32_t l, const struct plan_parameter *only,
-                                struct visit_room *room, visit_fn visit, void *user)
+                                struct visit_room *room, struct visiting *visiting)
 {
     const struct plan_layer *layer = &rt->plan->layers[l];
     const bool split = rt->shards.split;
@@ -272,20 +280,21 @@ static eo_status visit_gathered(struct eo_runtime *rt, uint32_t l, const struct 
         }
         if (split && parameter->fp32)
             join_pairs(room->values + parameter->offset, parameter->element_count);
-        visit(user, &info, values);
+        if (visiting->status >= 0)
+            visiting->status = visiting->visit(visiting->user, &info, values);
     }
     if (!split && rt->mode->layer_release)
         rt->mode->layer_release(rt, l, weights);
     return EO_OK;
 }
 
-static eo_status visit_layer(struct eo_runtime *rt, uint32_t l, const struct plan_parameter *only, visit_fn visit, void *user)
+static eo_status visit_layer(struct eo_runtime *rt, uint32_t l, const struct plan_parameter *only, struct visiting *visiting)
 {
     struct visit_room room;
     rt->comms.quiet = false;
     eo_status status = make_room(rt, &rt->plan->layers[l], &room);
     if (status >= 0)
-        status = visit_gathered(rt, l, only, &room, visit, user);
+        status = visit_gathered(rt, l, only, &room, visiting);
     free(room.own);
     free(room.piece);
     return status;
@@ -297,12 +306,14 @@ eo_status eo_weights_visit(eo_runtime *rt, visit_fn visit, void *user)
     if (!visit)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_weights_visit needs a function to call");
     EO_TRY(eo_runtime_leave_schedule(rt));
+    struct visiting visiting = {visit, user, EO_OK};
     for (uint32_t l = 0; l < rt->plan->layer_count && rt->plan->layers[l].part_of == EO_NONE; l++) {
-        EO_TRY(visit_layer(rt, l, NULL, visit, user));
+        EO_TRY(visit_layer(rt, l, NULL, &visiting));
         if (rt->plan->layers[l].frozen_part != EO_NONE)
-            EO_TRY(visit_layer(rt, rt->plan->layers[l].frozen_part, NULL, visit, user));
+            EO_TRY(visit_layer(rt, rt->plan->layers[l].frozen_part, NULL, &visiting));
     }
-    return eo_runtime_quiesce(rt);
+    EO_TRY(eo_runtime_quiesce(rt));
+    return visiting.status < 0 ? visiting.status : EO_OK;
 }
 
 static const struct plan_parameter *find_parameter(const struct eo_plan *plan, const char *name)
@@ -318,11 +329,12 @@ struct wanted {
     float *values;
 };
 
-static void copy_wanted(void *user, const eo_parameter_info *parameter, const float *values)
+static eo_status copy_wanted(void *user, const eo_parameter_info *parameter, const float *values)
 {
     const struct wanted *wanted = user;
     if (wanted->values && strcmp(parameter->name, wanted->name) == 0)
         memcpy(wanted->values, values, parameter->element_count * sizeof(float));
+    return EO_OK;
 }
 
 eo_status eo_weights_read(eo_runtime *rt, const char *name, float *values)
@@ -334,13 +346,15 @@ eo_status eo_weights_read(eo_runtime *rt, const char *name, float *values)
     EO_TRY(eo_runtime_leave_schedule(rt));
     static const struct plan_parameter nothing; /* gathered with the others all the same */
     struct wanted wanted = {name, values};
-    EO_TRY(visit_layer(rt, parameter->layer, values ? parameter : &nothing, copy_wanted, &wanted));
+    struct visiting visiting = {copy_wanted, &wanted, EO_OK};
+    EO_TRY(visit_layer(rt, parameter->layer, values ? parameter : &nothing, &visiting));
     return eo_runtime_quiesce(rt);
 }
 
-static void copy_given(void *user, uint64_t offset, uint64_t count, float *values)
+static eo_status copy_given(void *user, uint64_t offset, uint64_t count, float *values)
 {
     memcpy(values, (const float *)user + offset, count * sizeof(float));
+    return EO_OK;
 }
 
 eo_status eo_weights_write(eo_runtime *rt, const char *name, const float *values)

@@ -116,11 +116,12 @@ struct sharded_source {
     size_t first; /* float of the file at which the parameter begins */
 };
 
-static void sharded_read(void *user, uint64_t offset, uint64_t count, float *values)
+static eo_status sharded_read(void *user, uint64_t offset, uint64_t count, float *values)
 {
     const struct sharded_source *source = (const struct sharded_source *)user;
     fseekCheck(source->file, (long)((SHARDED_HEADER + source->first + offset) * sizeof(float)), SEEK_SET);
     freadCheck(values, sizeof(float), count, source->file);
+    return EO_OK;
 }
 
 /* In place of llm.c's memory for the parameters, and of its reading of them: a rank reads its part of each. */

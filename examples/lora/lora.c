@@ -24,11 +24,12 @@ static float spread(uint32_t number)
     return (float)(number * 2654435761u >> 8) * 0x1p-23f - 1;
 }
 
-static void fill(void *user, uint64_t offset, uint64_t count, float *values)
+static eo_status fill(void *user, uint64_t offset, uint64_t count, float *values)
 {
     const uint32_t *parameter = user;
     for (uint64_t i = 0; i < count; i++) /* B begins as zeros: the first output is that of W alone */
         values[i] = *parameter == B ? 0 : spread((uint32_t)(offset + i) + 1000 * *parameter);
+    return EO_OK;
 }
 
 static void multiply(const float *matrix, const float *x, int rows, int columns, float *out)
@@ -76,11 +77,12 @@ static eo_status run_step(eo_runtime *rt, uint32_t number, eo_step_report *repor
 }
 
 /* Whether W is what it was filled with. */
-static void check_frozen(void *user, const eo_parameter_info *parameter, const float *values)
+static eo_status check_frozen(void *user, const eo_parameter_info *parameter, const float *values)
 {
     bool *same = user;
     for (uint32_t i = 0; strcmp(parameter->name, "W") == 0 && i < parameter->element_count; i++)
         *same = *same && values[i] == spread(i);
+    return EO_OK;
 }
 
 static eo_status train(eo_world *world, eo_runtime **rt)

@@ -42,11 +42,12 @@ static float spread(uint32_t number)
     return (float)((number ^ (number >> 16)) >> 8) * 0x1p-23f - 1;
 }
 
-static void fill(void *user, uint64_t offset, uint64_t count, float *values)
+static eo_status fill(void *user, uint64_t offset, uint64_t count, float *values)
 {
     const uint32_t *l = user; /* 0 in biases: they stay zero */
     for (uint64_t i = 0; i < count; i++)
         values[i] = spread(*l * 100000 + (uint32_t)(offset + i)) / sqrtf((float)layers[*l].in);
+    return EO_OK;
 }
 
 /* y = tanh(W x + b), without the tanh in the last layer. */

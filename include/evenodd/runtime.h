@@ -423,14 +423,17 @@ EO_EXPORT EO_NODISCARD eo_status eo_sum(eo_runtime *runtime, double *values, uin
  * loses nothing (a frozen layer has no low half: its weights are rounded when they are filled). Where the values are
  * not in host memory as they are, visit and read take room for one layer: on the CPU, in static mode, memory that passes
  * use, if it suffices; else it is allocated during the call.
+ *
+ * A negative status of produce or visit is that of the call, on this rank alone: it is not called again, the runtime goes on, and
+ * nobody waits. Of the parameter being filled a part is then filled. Agree with the other ranks (eo_sum), or eo_world_abort.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_weights_fill(eo_runtime *runtime, uint32_t parameter,
-                                                 void (*produce)(void *user, uint64_t offset, uint64_t count,
-                                                                 float *values),
+                                                 eo_status (*produce)(void *user, uint64_t offset, uint64_t count,
+                                                                      float *values),
                                                  void *user);
 EO_EXPORT EO_NODISCARD eo_status eo_weights_visit(eo_runtime *runtime,
-                                                  void (*visit)(void *user, const eo_parameter_info *parameter,
-                                                                const float *values),
+                                                  eo_status (*visit)(void *user, const eo_parameter_info *parameter,
+                                                                     const float *values),
                                                   void *user);
 EO_EXPORT EO_NODISCARD eo_status eo_weights_read(eo_runtime *runtime, const char *name, float *values);
 EO_EXPORT EO_NODISCARD eo_status eo_weights_write(eo_runtime *runtime, const char *name, const float *values);

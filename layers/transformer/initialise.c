@@ -105,7 +105,7 @@ static void fill_normal_parallel(const struct produce_normal *normal, uint64_t o
             pthread_join(parts[p].thread, NULL);
 }
 
-static void fill_normal(void *user, uint64_t offset, uint64_t count, float *values)
+static eo_status fill_normal(void *user, uint64_t offset, uint64_t count, float *values)
 {
     struct produce_normal *normal = user;
     const bool goes_on = offset > 0 && offset == normal->next; /* who asks once, for all of its own, never does */
@@ -113,7 +113,7 @@ static void fill_normal(void *user, uint64_t offset, uint64_t count, float *valu
     normal->next = offset + count;
     if (!normal->ahead || !goes_on || count > AHEAD) {
         fill_normal_parallel(normal, offset, count, values);
-        return;
+        return EO_OK;
     }
     if (offset + count > normal->ahead_begin + normal->ahead_count) {
         normal->ahead_begin = offset;
@@ -121,14 +121,16 @@ static void fill_normal(void *user, uint64_t offset, uint64_t count, float *valu
         fill_normal_parallel(normal, offset, normal->ahead_count, normal->ahead);
     }
     memcpy(values, normal->ahead + (offset - normal->ahead_begin), count * sizeof(*values));
+    return EO_OK;
 }
 
-static void fill_constant(void *user, uint64_t offset, uint64_t count, float *values)
+static eo_status fill_constant(void *user, uint64_t offset, uint64_t count, float *values)
 {
     const float *constant = user;
     (void)offset;
     for (uint64_t i = 0; i < count; i++)
         values[i] = *constant;
+    return EO_OK;
 }
 
 /* Within 1 / sqrt(in), as PyTorch's linear layers begin; `position` of the place is the parameter. */
@@ -137,7 +139,7 @@ struct produce_uniform {
     float bound;
 };
 
-static void fill_uniform(void *user, uint64_t offset, uint64_t count, float *values)
+static eo_status fill_uniform(void *user, uint64_t offset, uint64_t count, float *values)
 {
     const struct produce_uniform *uniform = user;
     uint32_t words[4];
@@ -147,6 +149,7 @@ static void fill_uniform(void *user, uint64_t offset, uint64_t count, float *val
             eo_random_words(&uniform->place, (uint32_t)(element / 4), words);
         values[i] = uniform->bound * (2 * eo_random_unit(words[element % 4]) - 1);
     }
+    return EO_OK;
 }
 
 static bool ends_with(const char *name, const char *end)

@@ -122,38 +122,29 @@ eo_status eo_checkpoint_check(const eo_checkpoint *checkpoint, const eo_plan *pl
 struct load {
     struct eo_checkpoint *checkpoint;
     uint32_t layer, array;
-    uint64_t offset;  /* of the array's elements, in the checkpoint's layer: its paddings may be others */
-    eo_status status; /* the first failure */
+    uint64_t offset; /* of the array's elements, in the checkpoint's layer: its paddings may be others */
 };
 
-static void produce(void *user, uint64_t offset, uint64_t count, float *values)
+static eo_status produce(void *user, uint64_t offset, uint64_t count, float *values)
 {
-    struct load *load = user;
-    if (load->status >= 0)
-        load->status = eo_checkpoint_read(load->checkpoint, load->layer, load->array, load->offset + offset, count, values);
-    if (load->status < 0)
-        memset(values, 0, count * sizeof(*values));
+    const struct load *load = user;
+    return eo_checkpoint_read(load->checkpoint, load->layer, load->array, load->offset + offset, count, values);
 }
 
 static eo_status load_weights(struct eo_checkpoint *checkpoint, struct eo_runtime *rt)
 {
     for (uint32_t p = 0; p < rt->plan->parameter_count; p++) {
         const struct plan_parameter *parameter = &rt->plan->parameters[p];
-        struct load load = {checkpoint, parameter->layer, 0, checkpoint->files[0].parameters[p].offset, EO_OK};
+        struct load load = {checkpoint, parameter->layer, 0, checkpoint->files[0].parameters[p].offset};
         EO_TRY(eo_weights_fill(rt, parameter->model_index, produce, &load));
-        EO_TRY(load.status);
     }
     return EO_OK;
 }
 
-static void produce_words(void *user, uint64_t offset, uint64_t count, float *words)
+static eo_status produce_words(void *user, uint64_t offset, uint64_t count, float *words)
 {
-    struct load *load = user;
-    if (load->status >= 0)
-        load->status =
-            eo_checkpoint_read_words(load->checkpoint, load->layer, load->array, load->offset + offset, count, words);
-    if (load->status < 0)
-        memset(words, 0, count * sizeof(*words));
+    const struct load *load = user;
+    return eo_checkpoint_read_words(load->checkpoint, load->layer, load->array, load->offset + offset, count, words);
 }
 
 /* Of an element of a shard, in array k of its state; NULL: of Muon's matrices there is nothing in the second. */
@@ -189,9 +180,8 @@ static eo_status load_state(struct eo_checkpoint *checkpoint, struct eo_runtime 
         float *to = state_at(rt, l, k, begin - own.offset, eo_checkpoint_words(head, array, begin - own.offset));
         if (!to)
             continue;
-        struct load load = {checkpoint, l, array, eo_checkpoint_words(head, array, there + (begin - parameter->offset)), EO_OK};
+        struct load load = {checkpoint, l, array, eo_checkpoint_words(head, array, there + (begin - parameter->offset))};
         EO_TRY(eo_host_fill(rt, to, 0, eo_checkpoint_words(head, array, end - begin), produce_words, &load));
-        EO_TRY(load.status);
     }
     return EO_OK;
 }

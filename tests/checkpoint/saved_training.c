@@ -113,11 +113,12 @@ static float number(uint64_t a, uint64_t b, uint64_t c)
     return (float)((int)(eo_hash64(words, sizeof(words)) % 255) - 127) / 128.0f;
 }
 
-static void produce(void *user, uint64_t offset, uint64_t count, float *values)
+static eo_status produce(void *user, uint64_t offset, uint64_t count, float *values)
 {
     const uint32_t *parameter = user;
     for (uint64_t i = 0; i < count; i++)
         values[i] = number(1000, *parameter, offset + i) + 1.0f / 3;
+    return EO_OK;
 }
 
 void saved_initialise(struct saved_rank *self)
@@ -201,11 +202,12 @@ eo_status saved_step_late(struct saved_rank *self, eo_saver *saver, uint64_t lat
     return eo_saver_poll(saver, before.values[0], report);
 }
 
-static void add_to_hash(void *user, const eo_parameter_info *parameter, const float *values)
+static eo_status add_to_hash(void *user, const eo_parameter_info *parameter, const float *values)
 {
     uint64_t *hash = user;
     const uint64_t words[] = {*hash, eo_hash64(values, parameter->element_count * sizeof(*values))};
     *hash = eo_hash64(words, sizeof(words));
+    return EO_OK;
 }
 
 uint64_t saved_hash(struct saved_rank *self)

@@ -177,10 +177,11 @@ static void any_world(void)
 
 /* -- an average of the weights --------------------------------------------------------------------------------------*/
 
-static void keep_first(void *user, const eo_parameter_info *parameter, const float *values)
+static eo_status keep_first(void *user, const eo_parameter_info *parameter, const float *values)
 {
     (void)parameter;
     *(float *)user += values[0];
+    return EO_OK;
 }
 
 /* Of a checkpoint without one it begins as the weights; while it lies in their place nothing is saved or trained. */
@@ -206,10 +207,11 @@ static void begins_anew(struct saved_rank *self)
     CHECK_THAT(average == back && eo_step_begin(self->runtime) == EO_OK);
 }
 
-static void fill_other(void *user, uint64_t offset, uint64_t count, float *values)
+static eo_status fill_other(void *user, uint64_t offset, uint64_t count, float *values)
 {
     for (uint64_t i = 0; i < count; i++)
         values[i] = 9;
+    return EO_OK;
 }
 
 /* As the weights before the first step, whatever was saved or looked at before these were filled. */

@@ -173,10 +173,11 @@ static eo_model *make_model(const struct variant *v)
     return model;
 }
 
-static void fill_zero(void *user, uint64_t offset, uint64_t count, float *values)
+static eo_status fill_zero(void *user, uint64_t offset, uint64_t count, float *values)
 {
     (void)user, (void)offset;
     memset(values, 0, count * sizeof(*values));
+    return EO_OK;
 }
 
 static void backward(const struct rank *self, uint32_t step, uint32_t batch, uint32_t layer)

@@ -48,11 +48,12 @@ static void descend(void *user, const eo_shard *shard)
     }
 }
 
-static void keep_weights(void *user, const eo_parameter_info *info, const float *values)
+static eo_status keep_weights(void *user, const eo_parameter_info *info, const float *values)
 {
     float **at = user;
     memcpy(*at, values, info->element_count * sizeof(float));
     *at += info->element_count;
+    return EO_OK;
 }
 
 /*

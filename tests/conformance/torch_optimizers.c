@@ -94,10 +94,11 @@ static uint64_t count_of(uint32_t p)
 
 /* ---- a training ---- */
 
-static void produce(void *user, uint64_t offset, uint64_t count, float *values)
+static eo_status produce(void *user, uint64_t offset, uint64_t count, float *values)
 {
     for (uint64_t i = 0; i < count; i++)
         values[i] = start(*(const uint32_t *)user, offset + i);
+    return EO_OK;
 }
 
 struct sum {
@@ -105,12 +106,13 @@ struct sum {
     double loss;
 };
 
-static void add_loss(void *user, const eo_parameter_info *info, const float *values)
+static eo_status add_loss(void *user, const eo_parameter_info *info, const float *values)
 {
     struct sum *sum = user;
     const uint32_t p = sum->parameter++;
     for (uint64_t i = 0; i < info->element_count; i++)
         sum->loss += (double)cost(p, i) * pow((double)values[i] - (double)target(p, i), 2);
+    return EO_OK;
 }
 
 static float weight_of(const struct optimizer *optimizer, const void *weights, uint64_t i)

@@ -134,11 +134,12 @@ static void run_step(struct training *t, uint32_t step)
     must(eo_step_end(t->rt, eo_step_params(.learning_rate = 0.01f, .clip = 1), NULL), "step");
 }
 
-static void keep(void *user, const eo_parameter_info *info, const float *values)
+static eo_status keep(void *user, const eo_parameter_info *info, const float *values)
 {
     float(**at)[ELEMENTS_MAX] = user;
     memcpy(**at, values, info->element_count * sizeof(float));
     (*at)++;
+    return EO_OK;
 }
 
 static void end(struct training *t)

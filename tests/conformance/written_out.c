@@ -303,10 +303,11 @@ void make_reference(struct scene *scene)
 
 /* -- the same through the runtime ------------------------------------------------------------------------------------*/
 
-static void produce(void *user, uint64_t offset, uint64_t count, float *values)
+static eo_status produce(void *user, uint64_t offset, uint64_t count, float *values)
 {
     for (uint64_t i = 0; i < count; i++)
         values[i] = first_weight(*(const uint32_t *)user, offset + i);
+    return EO_OK;
 }
 
 void fill(eo_runtime *rt, const eo_plan *plan)
@@ -464,7 +465,7 @@ struct visitor {
     uint32_t parameter, wrong;
 };
 
-static void compare(void *user, const eo_parameter_info *info, const float *values)
+static eo_status compare(void *user, const eo_parameter_info *info, const float *values)
 {
     static _Thread_local float filled[LAYER_ELEMENTS_MAX];
     struct visitor *visitor = user;
@@ -482,6 +483,7 @@ static void compare(void *user, const eo_parameter_info *info, const float *valu
                         (int)i, info->name, (double)values[i], (double)want);
     }
     visitor->parameter++;
+    return EO_OK;
 }
 
 static void check_weights(eo_runtime *rt, const struct scene *scene, const float *trained)

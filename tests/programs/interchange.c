@@ -72,10 +72,11 @@ static float value_of(const char *name, uint64_t index)
     return (float)((double)(x >> 40) / (1 << 24) - 0.5);
 }
 
-static void produce(void *user, uint64_t offset, uint64_t count, float *values)
+static eo_status produce(void *user, uint64_t offset, uint64_t count, float *values)
 {
     for (uint64_t i = 0; i < count; i++)
         values[i] = value_of(user, offset + i);
+    return EO_OK;
 }
 
 static void fill(struct ranks_rank *rank)

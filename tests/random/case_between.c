@@ -32,7 +32,7 @@ static void compare_parameter(struct case_rank *self, uint32_t parameter, const 
     }
 }
 
-static void visit_parameter(void *user, const eo_parameter_info *info, const float *values)
+static eo_status visit_parameter(void *user, const eo_parameter_info *info, const float *values)
 {
     struct case_rank *self = user;
     uint32_t l, parameter;
@@ -41,6 +41,7 @@ static void visit_parameter(void *user, const eo_parameter_info *info, const flo
     while (l-- > 0)
         parameter += self->world->c->layers[l].parameter_count;
     compare_parameter(self, parameter, values);
+    return EO_OK;
 }
 
 eo_status case_visit(struct case_rank *self)
@@ -54,12 +55,13 @@ struct new_weights {
     uint32_t step;             /* or as they are replaced then, if not UINT32_MAX */
 };
 
-static void give_new_weights(void *user, uint64_t offset, uint64_t count, float *values)
+static eo_status give_new_weights(void *user, uint64_t offset, uint64_t count, float *values)
 {
     const struct new_weights *of = user;
     for (uint64_t i = 0; i < count; i++)
         values[i] = (float)(of->step == UINT32_MAX ? integer_first_weight(of->c, of->layer, of->parameter, offset + i)
                                                    : integer_replaced_weight(of->c, of->step, offset + i));
+    return EO_OK;
 }
 
 eo_status case_first_weights(struct case_rank *self)

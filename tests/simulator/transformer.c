@@ -193,12 +193,13 @@ static eo_status evaluate(struct rank *self)
     return EO_OK;
 }
 
-static void hash_weights(void *user, const eo_parameter_info *parameter, const float *values)
+static eo_status hash_weights(void *user, const eo_parameter_info *parameter, const float *values)
 {
     struct rank *self = user;
     const uint64_t name = eo_hash64_more(1, parameter->name, strlen(parameter->name));
     if (self->rank == 0) /* in any order: frozen ones come behind the trained ones of their layer */
         self->run->result->weights += eo_hash64_more(name, values, parameter->element_count * sizeof(*values));
+    return EO_OK;
 }
 
 static eo_status product(void *user, const eo_matrix_product *p)

@@ -402,15 +402,15 @@ eo_status tool_import_bind_adapters(struct tool_import *import, const char *fold
 struct filling {
     const struct tool_import *import;
     uint32_t parameter;
-    eo_status status; /* the first failure's */
+    eo_status status; /* of the read, whose problem is set */
     struct tool_problem *problem;
 };
 
-static void fill(void *user, uint64_t offset, uint64_t count, float *values)
+static eo_status fill(void *user, uint64_t offset, uint64_t count, float *values)
 {
     struct filling *filling = user;
-    if (filling->status >= 0)
-        filling->status = tool_import_read(filling->import, filling->parameter, offset, count, values, filling->problem);
+    filling->status = tool_import_read(filling->import, filling->parameter, offset, count, values, filling->problem);
+    return filling->status;
 }
 
 eo_status tool_import_load(const struct tool_import *import, eo_runtime *runtime, struct tool_problem *problem)
@@ -420,9 +420,9 @@ eo_status tool_import_load(const struct tool_import *import, eo_runtime *runtime
             continue;
         struct filling filling = {.import = import, .parameter = k, .status = EO_OK, .problem = problem};
         const eo_status status = eo_weights_fill(runtime, k, fill, &filling);
+        EO_TRY(filling.status);
         if (status < 0)
             return tool_problem_set(problem, status, "%s", eo_runtime_error(runtime));
-        EO_TRY(filling.status);
     }
     return EO_OK;
 }

@@ -9,10 +9,11 @@ uint64_t tool_hash_more(uint64_t hash, const void *data, uint64_t bytes)
     return hash;
 }
 
-static void add_parameter(void *user, const eo_parameter_info *parameter, const float *values)
+static eo_status add_parameter(void *user, const eo_parameter_info *parameter, const float *values)
 {
     uint64_t *hash = user;
     *hash = tool_hash_more(*hash, values, parameter->element_count * sizeof(*values));
+    return EO_OK;
 }
 
 eo_status tool_weights_hash(eo_runtime *runtime, uint64_t *out)

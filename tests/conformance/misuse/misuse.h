@@ -58,7 +58,7 @@ eo_status passes(const struct scene *scene, eo_runtime *rt, uint32_t bad_positio
 eo_status whole_step(const struct scene *scene, eo_runtime *rt);
 
 /* Weights from a parameter's index and an element's place alone. */
-void fill(void *user, uint64_t offset, uint64_t count, float *values);
+eo_status fill(void *user, uint64_t offset, uint64_t count, float *values);
 void fill_all(const struct scene *scene, eo_runtime *rt);
 uint64_t hash_of(eo_runtime *rt);
 

@@ -107,10 +107,11 @@ eo_status whole_step(const struct scene *scene, eo_runtime *rt)
     return eo_step_end(rt, eo_step_params(.learning_rate = 0.1F), NULL);
 }
 
-void fill(void *user, uint64_t offset, uint64_t count, float *values)
+eo_status fill(void *user, uint64_t offset, uint64_t count, float *values)
 {
     for (uint64_t i = 0; i < count; i++)
         values[i] = (float)(test_hash(9, *(const uint32_t *)user, offset + i) % 1000) / 500;
+    return EO_OK;
 }
 
 void fill_all(const struct scene *scene, eo_runtime *rt)
@@ -119,10 +120,11 @@ void fill_all(const struct scene *scene, eo_runtime *rt)
         must(eo_weights_fill(rt, k, fill, &k), "fill");
 }
 
-static void add_to_hash(void *user, const eo_parameter_info *parameter, const float *values)
+static eo_status add_to_hash(void *user, const eo_parameter_info *parameter, const float *values)
 {
     uint64_t *hash = user;
     *hash = eo_hash64_more(*hash, values, parameter->element_count * sizeof(*values));
+    return EO_OK;
 }
 
 uint64_t hash_of(eo_runtime *rt)

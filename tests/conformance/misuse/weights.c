@@ -22,7 +22,7 @@ static float expected_value(const struct expected *e, uint32_t parameter, const 
     return value;
 }
 
-static void compare(void *user, const eo_parameter_info *info, const float *values)
+static eo_status compare(void *user, const eo_parameter_info *info, const float *values)
 {
     struct expected *e = user;
     const uint32_t parameter = e->next++;
@@ -33,8 +33,41 @@ static void compare(void *user, const eo_parameter_info *info, const float *valu
         if (values[i] == expected_value(e, parameter, info->name, i))
             continue;
         TEST_EXPECT(NULL, false, "%s[%llu] is %g", info->name, (unsigned long long)i, (double)values[i]);
-        return;
+        return EO_OK;
     }
+    return EO_OK;
+}
+
+struct refusing {
+    uint32_t calls, refused;
+};
+
+static eo_status refuse_visit(void *user, const eo_parameter_info *info, const float *values)
+{
+    struct refusing *refusing = user;
+    (void)info;
+    (void)values;
+    return ++refusing->calls == refusing->refused ? EO_ERR_IO : EO_OK;
+}
+
+static eo_status refuse_fill(void *user, uint64_t offset, uint64_t count, float *values)
+{
+    memset(values, 0, count * sizeof(*values));
+    (void)offset;
+    return refuse_visit(user, NULL, NULL);
+}
+
+/* A callback of rank 1 alone fails: so does its call, nobody waits, and training goes on. */
+static void play_refusing(const struct scene *scene, uint32_t rank, eo_runtime *rt)
+{
+    struct refusing visit = {0, rank == 1 ? 3 : 0}, produce = {0, 1};
+    const uint32_t all = eo_model_parameter_count(scene->model);
+    TEST_HOLDS(NULL, eo_weights_visit(rt, refuse_visit, &visit) == (rank == 1 ? EO_ERR_IO : EO_OK));
+    TEST_EXPECT(NULL, visit.calls == (rank == 1 ? 3 : all), "%u calls", visit.calls);
+    if (rank == 1) /* its shard has a part of it with every number of ranks, or it is a replica */
+        TEST_HOLDS(NULL, eo_weights_fill(rt, 2, refuse_fill, &produce) == EO_ERR_IO && produce.calls == 1);
+    fill_all(scene, rt);
+    must(whole_step(scene, rt), "step");
 }
 
 static void play_weights(struct actor *self)
@@ -78,6 +111,13 @@ static void play_weights(struct actor *self)
     must(eo_step_begin(rt), "begin");
     must(eo_forward_begin(rt, 0, &view), "forward");
     TEST_HOLDS(NULL, memcmp(view->weights[1], given + 5, 3 * sizeof(float)) == 0);
+    must(eo_forward_end(rt, 0), "forward");
+    for (uint32_t p = 1; p < LAYERS; p++)
+        must(forward_pass(rt, p), "forward");
+    for (uint32_t p = LAYERS; p-- > 0;)
+        must(backward_pass(scene, rt, p, 0), "backward");
+    must(eo_step_end(rt, eo_step_params(.learning_rate = 0.1F), NULL), "end");
+    play_refusing(scene, self->rank, rt);
     eo_runtime_destroy(&rt);
 }
 

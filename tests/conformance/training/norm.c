@@ -135,10 +135,11 @@ static void plain_step(struct plain *plain, const struct norm_case *c, uint32_t 
 
 /* -- the sharded one -----------------------------------------------------------------------------------------------*/
 
-static void fill(void *user, uint64_t offset, uint64_t count, float *values)
+static eo_status fill(void *user, uint64_t offset, uint64_t count, float *values)
 {
     for (uint64_t i = 0; i < count; i++)
         values[i] = start_value(*(const uint32_t *)user, offset + i);
+    return EO_OK;
 }
 
 static void own_update(void *user, const eo_shard *shard)

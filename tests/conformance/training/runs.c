@@ -66,10 +66,11 @@ static bool check(const struct rank *self, eo_status status, const char *call, c
             return false;                                                                                             \
     } while (0)
 
-static void hash_weights(void *user, const eo_parameter_info *parameter, const float *values)
+static eo_status hash_weights(void *user, const eo_parameter_info *parameter, const float *values)
 {
     uint64_t *hash = user;
     *hash = eo_hash64_more(*hash, values, parameter->element_count * sizeof(*values));
+    return EO_OK;
 }
 
 /* Sequence k of a run; the tokens follow from each other, so that there is something to learn. */

@@ -135,9 +135,10 @@ static void sgd(void *user, const eo_shard *shard)
     }
 }
 
-static void fill(void *user, uint64_t offset, uint64_t count, float *values)
+static eo_status fill(void *user, uint64_t offset, uint64_t count, float *values)
 {
     memcpy(values, (const float *)user + offset, count * sizeof(*values));
+    return EO_OK;
 }
 
 static bool trainer_open(struct trainer *t, struct run *run, eo_world *world)

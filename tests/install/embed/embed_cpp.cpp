@@ -158,11 +158,12 @@ class trainer
             result *out;
             size_t at;
         } visitor{rank == 0 ? &out : nullptr, 0};
-        const auto visit = [](void *user, const eo_parameter_info *parameter, const float *values) {
+        const auto visit = [](void *user, const eo_parameter_info *parameter, const float *values) -> eo_status {
             auto *v = static_cast<struct visitor *>(user);
             if (v->out != nullptr)
                 std::copy(values, values + parameter->element_count, v->out->weights.begin() + long(v->at));
             v->at += parameter->element_count;
+            return EO_OK;
         };
         check(eo_weights_visit(runtime.get(), visit, &visitor), "visit", runtime.get());
     }

@@ -418,11 +418,11 @@ float eo_loss_scale(const eo_runtime *rt)
 }
 
 eo_status eo_weights_fill(eo_runtime *rt, uint32_t parameter,
-                          void (*produce)(void *user, uint64_t offset, uint64_t count, float *values), void *user)
+                          eo_status (*produce)(void *user, uint64_t offset, uint64_t count, float *values), void *user)
 {
     const uint64_t all = rt->model->parameters[parameter].element_count;
     const uint64_t piece = rt->fill_piece ? rt->fill_piece : all;
     for (uint64_t offset = 0; offset < all; offset += piece)
-        produce(user, offset, all - offset < piece ? all - offset : piece, rt->weights[parameter] + offset);
+        EO_TRY(produce(user, offset, all - offset < piece ? all - offset : piece, rt->weights[parameter] + offset));
     return EO_OK;
 }

@@ -163,11 +163,12 @@ Test(llmc, another_shape_is_named)
 }
 
 /* Every element of every parameter is held against the value of its place in the file. */
-static void compare_parameter(void *user, const eo_parameter_info *parameter, const float *values)
+static eo_status compare_parameter(void *user, const eo_parameter_info *parameter, const float *values)
 {
     const int first = (int)value_at(user, parameter->name);
     for (uint64_t i = 0; i < parameter->element_count; i++)
         cr_assert_eq(values[i], value_of(first + (int)i), "%s[%d]", parameter->name, (int)i);
+    return EO_OK;
 }
 
 Test(llmc, loaded_weights_are_those_of_the_file)

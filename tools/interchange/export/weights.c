@@ -88,16 +88,17 @@ static void write_together(struct putting *p, void (*work)(struct putting *))
         pthread_join(thread, NULL);
 }
 
-static void put_parameter(void *user, const eo_parameter_info *parameter, const float *values)
+static eo_status put_parameter(void *user, const eo_parameter_info *parameter, const float *values)
 {
     struct putting *p = user;
     if (p->model->merged && p->writes && tool_is_adapter(parameter->name))
         tool_merge_keep(&p->merge, parameter, values);
     if (eo_model_find_parameter(p->model->model, parameter->name, &p->parameter) < 0)
-        return;
+        return EO_OK;
     p->values = values;
     p->info = parameter;
     write_together(p, work_put);
+    return EO_OK;
 }
 
 eo_status tool_export_weights(const struct tool_export_settings *settings, const struct tool_export_model *model,
