@@ -55,7 +55,9 @@ struct runtime_shards {
     bool split;    /* bf16 in static mode */
 };
 
-/* What a step's end works on, in device memory but for the tables of pointers. */
+enum { EO_NORM_LABELS = 8 }; /* more than a host may be ahead */
+
+/* What a step's end works on, in device memory but for tables of pointers and labels. */
 struct runtime_update {
     double *norm_local, *norm_gathered;
     struct eo_step_memory step;
@@ -69,6 +71,7 @@ struct runtime_update {
     eo_shard_part *parts;
     struct shard_range *ranges;
     void *orthogonal; /* scratch of Muon */
+    char labels[EO_NORM_LABELS][64]; /* of the norms' gathers, by step modulo their number */
 };
 
 /* The trainer's view of a position. */
@@ -375,6 +378,8 @@ void eo_norms_on_host(struct eo_runtime *rt, uint32_t layer, double *sums); /* t
 void eo_norms_of_runs(struct eo_runtime *rt, uint32_t layer, uint32_t queue);
 void eo_norms_local(struct eo_runtime *rt);
 EO_NODISCARD eo_status eo_norms_sum(struct eo_runtime *rt);
+/* Of the gather of this step's norms: transports that compare labels so find ranks at other steps, or with other numbers. */
+const char *eo_norms_label(struct eo_runtime *rt);
 /* What the host knows of a step: eo_shard.group_scales. */
 const float *eo_norms_group_scales(struct eo_runtime *rt, const struct eo_step_memory *of);
 

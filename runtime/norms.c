@@ -6,9 +6,12 @@
  *     a layer's norm row    [ all | run 0 | run 1 | ... ]      runs of one group; none where there is one alone
  *     what a rank brings    [ all | values, weight | layer 0, 1 ... | group 0, 1 ... ]
  */
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/hashing.h"
 #include "runtime/internal.h"
 
 /* Neighbours of one group among the ranges of the optimizer, which are finer. */
@@ -121,6 +124,24 @@ eo_status eo_norms_sum(struct eo_runtime *rt)
         return EO_OK;
     eo_host_download_result(rt, rt->steps.finished + 1);
     return rt->params.update ? eo_host_finish_steps(rt, rt->steps.finished + 1) : EO_OK;
+}
+
+const char *eo_norms_label(struct eo_runtime *rt)
+{
+    const eo_step_params *p = &rt->steps.params;
+    const uint64_t step = rt->steps.finished + 1;
+    char *label = rt->update.labels[step % EO_NORM_LABELS];
+    const float numbers[] = {p->learning_rate, p->beta1, p->beta2, p->eps, p->weight_decay, p->clip,
+                             p->ema_decay, p->loss_scale, p->momentum, (float)p->on_not_finite};
+    uint64_t hash = eo_hash64(numbers, sizeof(numbers));
+    for (uint32_t i = 0; i < rt->plan->trainer_group_count; i++) {
+        const eo_parameter_group *g = &rt->steps.groups[i];
+        const float more[] = {g->learning_rate_factor, g->weight_decay, g->beta1, g->beta2, g->eps, g->clip, g->frozen,
+                              (float)g->clip_group};
+        hash = eo_hash64_more(hash, more, sizeof(more));
+    }
+    snprintf(label, sizeof(rt->update.labels[0]), "norms of step %" PRIu64 ", eo_step_params %08" PRIx32, step, (uint32_t)hash);
+    return label;
 }
 
 const float *eo_norms_group_scales(struct eo_runtime *rt, const struct eo_step_memory *of)

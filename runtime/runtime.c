@@ -96,7 +96,8 @@ static eo_status check_params(const eo_log *log, const eo_runtime_params *params
 static eo_status compare_plans(struct eo_runtime *rt)
 {
     const uint64_t bytes = EO_NORM_VALUES * sizeof(double);
-    uint64_t mine[EO_NORM_VALUES] = {rt->plan->fingerprint}, others[EO_NORM_VALUES];
+    uint64_t mine[EO_NORM_VALUES] = {rt->plan->fingerprint, rt->plan->settings_print, rt->plan->parameters_print};
+    uint64_t others[EO_NORM_VALUES];
     _Static_assert(sizeof(mine) == EO_NORM_VALUES * sizeof(double), "a fingerprint lies where a double does");
     EO_TRY(eo_host_upload(rt, rt->update.norm_local, mine, bytes));
     EO_TRY(eo_runtime_gather(rt, rt->comms.world, rt->update.norm_gathered, rt->update.norm_local, bytes, "comparison of plans",
@@ -106,9 +107,11 @@ static eo_status compare_plans(struct eo_runtime *rt)
         rt->errors.plans_differ = others[0] != rt->plan->fingerprint;
         if (rt->errors.plans_differ)
             return eo_runtime_fail(rt, EO_ERR_INVALID,
-                                   "rank %u has another plan (fingerprint %016" PRIx64 ", here %016" PRIx64 "); give all ranks "
-                                   "the same model and settings",
-                                   r, others[0], rt->plan->fingerprint);
+                                   "rank %u has another plan (fingerprint %016" PRIx64 ", here %016" PRIx64 "): %s differ; give all "
+                                   "ranks the same model and settings", r, others[0], mine[0],
+                                   others[1] != mine[1]   ? "settings (eo_plan_params) or the names of the models"
+                                   : others[2] != mine[2] ? "layers or their parameters"
+                                                          : "positions or buffers");
     }
     return EO_OK;
 }

@@ -162,7 +162,9 @@ typedef struct eo_parameter_group {
     float clip;                 /* [0: off] of a clip_group above 0 the largest norm; in one of its groups, or the same in several */
 } eo_parameter_group;
 
-/* Every number must be finite and not negative, but for `values` and an infinite `clip`; anything else is EO_ERR_INVALID. */
+/* The same on all ranks, but for `values` and `weight`; and all ranks have finished as many steps, and made the same fills, writes
+ * and loads of weights. Ranks on CPUs that differ in these numbers or in the step's end with EO_ERR_COMM before the update; NCCL
+ * and steps as graphs do not see it, and other weights nobody sees. Every number must be finite and not negative, but for `values` and an infinite `clip`; anything else is EO_ERR_INVALID. */
 typedef struct eo_step_params {
     float learning_rate; /* required by the library's optimizers: 0 only with `exact` */
     float beta1;         /* [0.9] below 1; of SGD the momentum */

@@ -285,7 +285,7 @@ static eo_status norm(struct eo_runtime *rt)
     entry = eo_dynamic_entry(rt, EO_OP_NORM_GATHER, EO_STREAM_COMM, EO_NONE, EO_NONE);
     rt->stats.collective_count++;
     EO_TRY(rt->world->ops->all_gather(rt->comms.gather, rt->update.norm_gathered, rt->update.norm_local,
-                                      eo_plan_norm_bytes(plan), entry->name, &entry->span));
+                                      eo_plan_norm_bytes(plan), eo_norms_label(rt), &entry->span));
     rt->device->ops->record(rt->device, EO_QUEUE_COMM, &rt->queues.outside);
     entry = eo_dynamic_entry(rt, EO_OP_NORM_SUM, EO_STREAM_COMPUTE, EO_NONE, EO_NONE);
     EO_TRY(eo_runtime_wait(rt, &rt->queues.outside, EO_WAIT_NORM));

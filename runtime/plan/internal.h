@@ -183,6 +183,7 @@ struct eo_plan {
     uint64_t lower_bound_bytes;
     uint64_t category_bytes_at_peak[EO_CATEGORY_COUNT];
     uint64_t fingerprint;
+    uint64_t settings_print, parameters_print; /* it, as far as it had come behind them: to say what differs */
 };
 
 /* The step's numbers and the norm's results, those of the groups included: multiples of 8. */

@@ -182,7 +182,7 @@ static uint64_t mix(uint64_t hash, uint64_t word)
 }
 
 /* All that ranks must agree on. */
-static uint64_t fingerprint(const struct eo_plan *plan)
+static uint64_t fingerprint(struct eo_plan *plan)
 {
     const eo_plan_params *p = &plan->params;
     uint64_t hash = eo_hash64(plan->model_name, strlen(plan->model_name));
@@ -207,6 +207,7 @@ static uint64_t fingerprint(const struct eo_plan *plan)
         hash = mix(hash, 6);
     if (p->optimizer)
         hash = mix(mix(hash, 3), p->optimizer);
+    plan->settings_print = hash;
     for (uint32_t i = 0; i < plan->parameter_count; i++) {
         const struct plan_parameter *parameter = &plan->parameters[i];
         hash = mix(mix(eo_hash64_more(hash, parameter->name, strlen(parameter->name)), parameter->offset),
@@ -232,6 +233,7 @@ static uint64_t fingerprint(const struct eo_plan *plan)
         if (parameter->fp32)
             hash = mix(hash, 7);
     }
+    plan->parameters_print = hash;
     for (uint32_t i = 0; i < plan->zero_count; i++)
         hash = mix(mix(hash, plan->zero_ranges[i].offset), plan->zero_ranges[i].count);
     for (uint32_t r = 0; r < plan->row_count; r++)

@@ -576,6 +576,9 @@ int main(void)
     test_report("whatever Muon's product fails with, it ends all ranks, and no step goes on from its middle", 2);
     one_is_refused();
     test_report("what one rank alone is refused keeps nobody waiting", 3);
+    other_numbers(EO_MEMORY_STATIC);
+    other_numbers(EO_MEMORY_DYNAMIC_POOL);
+    test_report("ranks that end a step with other numbers are told so", 3);
     different_weights(EO_MEMORY_STATIC);
     different_weights(EO_MEMORY_DYNAMIC_POOL);
     test_report("ranks that read different weights are told so", 3);

@@ -15,34 +15,50 @@ static void keep_text(struct actor *self, eo_status status, const eo_runtime *rt
     snprintf(self->scene->texts[self->rank], sizeof(self->scene->texts[0]), "%s", eo_runtime_error(rt));
 }
 
+/* Of rank 1: another setting, a layer more, other buffers. */
 static void play_other_plan(struct actor *self)
 {
+    const uint32_t turn = self->rank == 1 ? atomic_load(&self->scene->turn) : UINT32_MAX;
     eo_plan *plan = NULL;
     eo_runtime *rt = NULL;
-    must(eo_plan_create(&plan, self->scene->model,
-                        eo_plan_params(.rank_count = self->scene->ranks, .gather_slots = 2 + (self->rank == 1))),
-         "plan");
+    eo_model *model = eo_plan_model("edges");
+    if (turn == 1) {
+        must(eo_model_add_layer(model, eo_layer_params(.name = "more"), NULL), "layer");
+        must(eo_model_add_parameter(model, eo_parameter_params(.layer = LAYERS, .name = "more", .dim_count = 1, .dims = {5}), NULL),
+             "parameter");
+        must(eo_model_add_position(model, eo_position_params(.layer = LAYERS), NULL), "position");
+    }
+    if (turn == 2)
+        must(eo_model_add_buffer(model, eo_buffer_params(.name = "more", .bytes = 64, .category = EO_CATEGORY_OTHER, .persistent = true),
+                                 NULL), "buffer");
+    must(eo_plan_create(&plan, model, eo_plan_params(.rank_count = self->scene->ranks, .gather_slots = 2 + (turn == 0))), "plan");
     const eo_status status = eo_runtime_create(&rt, eo_runtime_params(.plan = plan,
                                                                       .world = self->scene->worlds[self->rank],
                                                                       .log = &eo_test_log));
     keep_text(self, status, rt);
     eo_runtime_destroy(&rt);
     eo_plan_destroy(&plan);
+    eo_model_destroy(&model);
 }
 
 /*
- * One of three ranks has another plan: all are told, none hangs.
+ * One of three ranks has another plan: all are told in what, none hangs.
  */
 void different_plans(void)
 {
-    struct scene scene;
-    open_scene(&scene, "edges", 3, 0);
-    eo_test_text[0] = '\0';
-    run_ranks(&scene, play_other_plan);
-    for (uint32_t r = 0; r < 3; r++)
-        TEST_EXPECT(NULL, scene.statuses[r] == EO_ERR_COMM, "rank %u: %s", r, eo_status_text(scene.statuses[r]));
-    TEST_EXPECT(NULL, strstr(eo_test_text, "has another plan (fingerprint"), "'%s'", eo_test_text);
-    close_scene(&scene);
+    static const char *const parts[] = {"settings (eo_plan_params)", "layers or their parameters", "positions or buffers"};
+    for (uint32_t turn = 0; turn < 3; turn++) {
+        struct scene scene;
+        open_scene(&scene, "edges", 3, 0);
+        scene.turn = turn;
+        eo_test_text[0] = '\0';
+        run_ranks(&scene, play_other_plan);
+        for (uint32_t r = 0; r < 3; r++)
+            TEST_EXPECT(NULL, scene.statuses[r] == EO_ERR_COMM, "rank %u: %s", r, eo_status_text(scene.statuses[r]));
+        TEST_EXPECT(NULL, strstr(eo_test_text, "has another plan (fingerprint") && strstr(eo_test_text, parts[turn]), "'%s'",
+                    eo_test_text);
+        close_scene(&scene);
+    }
 }
 
 /*
@@ -300,6 +316,39 @@ void one_gives_up(eo_memory memory)
         TEST_EXPECT(NULL, strstr(text, "the cat"), "'%s'", text);
     }
     close_scene(&scene);
+}
+
+static void play_other_numbers(struct actor *self)
+{
+    const eo_parameter_group group = {.beta1 = self->rank == 1 && self->scene->turn > 1 ? 0.5F : 0.75F};
+    eo_runtime *rt;
+    must(open_runtime(self->scene, self->rank, &rt), "runtime");
+    must(whole_step(self->scene, rt), "step");
+    must(passes(self->scene, rt, LAYERS, 0), "passes");
+    keep_text(self, eo_step_end(rt, eo_step_params(.learning_rate = self->rank == 1 && self->scene->turn == 1 ? 0.5F : 0.25F,
+                                                   .groups = &group, .group_count = 1, .values = {self->rank},
+                                                   .weight = self->rank), NULL), rt);
+    eo_runtime_destroy(&rt);
+}
+
+/*
+ * Ranks that end a step with other numbers are told so, but for their own values and weights.
+ */
+void other_numbers(eo_memory memory)
+{
+    for (uint32_t turn = 0; turn < 3; turn++) { /* all the same, another learning rate, another group */
+        struct scene scene;
+        open_scene(&scene, "edges", 3, 0);
+        scene.memory = memory;
+        scene.turn = turn;
+        run_ranks(&scene, play_other_numbers);
+        for (uint32_t r = 0; r < 3; r++) {
+            TEST_EXPECT(NULL, scene.statuses[r] == (turn ? EO_ERR_COMM : EO_OK), "turn %u, rank %u: %s", turn, r,
+                        eo_status_text(scene.statuses[r]));
+            TEST_EXPECT(NULL, !turn || strstr(scene.texts[r], "'norms of step 2, eo_step_params "), "'%s'", scene.texts[r]);
+        }
+        close_scene(&scene);
+    }
 }
 
 static void play_gives_up_inside(struct actor *self)
