@@ -268,6 +268,7 @@ struct eo_runtime {
     struct runtime_memory memory;
     struct runtime_offload offload;
     struct eo_saver *saver; /* that reads shards where they lie; NULL: none does */
+    uint32_t saver_count;
     struct runtime_errors errors;
     eo_runtime_stats stats;
 };

@@ -274,6 +274,7 @@ eo_status eo_runtime_create(eo_runtime **out, const eo_runtime_params *params)
     rt->params = *params;
     rt->plan = params->plan;
     rt->world = params->world;
+    rt->world->runtime_count++;
     rt->log = log;
     eo_status status = runtime_init(rt, params);
     if (status < 0) {
@@ -296,6 +297,11 @@ void eo_runtime_destroy(eo_runtime **runtime)
     if (!runtime || !*runtime)
         return;
     struct eo_runtime *rt = *runtime;
+    if (rt->saver_count) {
+        eo_log_write(&rt->log, EO_LOG_ERROR, "rank %u: eo_runtime_destroy: savers of this runtime are left (%u); destroy them before it",
+                     rt->world->rank, rt->saver_count);
+        return;
+    }
     if (rt->device && rt->comms.are_open) {
         eo_graph_fini(rt);
         (void)eo_host_drain(rt);
@@ -315,6 +321,7 @@ void eo_runtime_destroy(eo_runtime **runtime)
     free(rt->waits.records);
     eo_views_fini(&rt->views);
     eo_cursor_fini(&rt->cursor);
+    rt->world->runtime_count--;
     free(rt);
     *runtime = NULL;
 }

@@ -290,7 +290,7 @@ extern "C" {
 #define eo_runtime_create EO_OF_API(eo_runtime_create)
 EO_EXPORT EO_NODISCARD eo_status eo_runtime_create(eo_runtime **out, const eo_runtime_params *params);
 
-/* Waits for the streams, gives all memory back, writes NULL. Not collective. */
+/* Waits for the streams, gives all memory back, writes NULL. Not collective. While it has a saver: logged, and nothing done. */
 EO_EXPORT void eo_runtime_destroy(eo_runtime **runtime);
 
 /* The text of the last failed call; "" if there was none. Lives until the next failed call. */

@@ -319,6 +319,7 @@ eo_status eo_saver_create(eo_saver **out, const eo_saver_params *params)
     if (!saver)
         return EO_ERR_NO_MEMORY;
     saver->rt = rt;
+    rt->saver_count++;
     saver->log = params->log ? *params->log : (eo_log){0};
     saver->keep = params->keep;
     saver->blob_bytes_max = params->blob_bytes_max ? params->blob_bytes_max : CHECKPOINT_BLOB_DEFAULT;
@@ -367,6 +368,7 @@ void eo_saver_destroy(eo_saver **pointer)
         end_thread(saver);
     if (saver->rt->saver == saver)
         saver->rt->saver = NULL;
+    saver->rt->saver_count--;
     if (saver->phase != SAVER_IDLE)
         eo_patience_end(saver->patience_ms);
     /* The device still writes there. Where a peer is lost, what waited for it is given up first. */

@@ -23,6 +23,7 @@ struct eo_world {
                             unknown */
     const struct eo_comm_ops *ops;
     struct eo_group *group;
+    uint32_t runtime_count; /* on it, which read it */
     eo_log log;
 };
 

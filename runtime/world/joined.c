@@ -148,6 +148,7 @@ eo_status eo_world_split(eo_world **out, eo_world *world, uint32_t color, uint32
         return EO_ERR_NO_MEMORY; /* the others learn of it by their deadline, or from eo_world_abort */
     *inner = *world;
     inner->group = NULL;
+    inner->runtime_count = 0;
     const eo_status status = world->ops->group_split(&inner->group, &place, world->group, world->rank, color, key);
     if (status < 0 || !inner->group) {
         free(inner);

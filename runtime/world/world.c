@@ -83,6 +83,11 @@ void eo_world_destroy(eo_world **world)
 {
     if (!world || !*world)
         return;
+    if ((*world)->runtime_count) {
+        eo_log_write(&(*world)->log, EO_LOG_ERROR, "rank %u: eo_world_destroy: runtimes are left on this world (%u); destroy them before it",
+                     (*world)->rank, (*world)->runtime_count);
+        return;
+    }
     (*world)->ops->group_release((*world)->group);
     free(*world);
     *world = NULL;

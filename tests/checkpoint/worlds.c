@@ -352,6 +352,9 @@ static void saves_forgotten(struct saved_rank *self)
         CHECK_THAT(eo_saver_begin(saver, NULL, 0) == EO_IN_PROGRESS && strstr(saved_log_text(), forgotten[way]));
         CHECK_THAT(eo_saver_wait(saver, &report) == EO_OK && report.is_written);
     }
+    eo_runtime *too_early = self->runtime;
+    eo_runtime_destroy(&too_early);
+    CHECK_THAT(too_early && strstr(saved_log_text(), "savers of this runtime are left (1)"));
     eo_saver_destroy(&saver);
 }
 

@@ -205,6 +205,25 @@ static void wrong_order(eo_memory memory)
 }
 
 /*
+ * A world is not destroyed under a runtime, which goes on.
+ */
+static void destroyed_too_early(void)
+{
+    struct scene scene;
+    eo_runtime *rt;
+    open_scene(&scene, "edges", 1, 0);
+    must(open_runtime(&scene, 0, &rt), "runtime");
+    eo_world_destroy(&scene.worlds[0]);
+    TEST_EXPECT(NULL, scene.worlds[0] && strstr(eo_test_text, "rank 0: eo_world_destroy: runtimes are left on this world (1)"), "'%s'",
+                eo_test_text);
+    must(whole_step(&scene, rt), "step");
+    eo_runtime_destroy(&rt);
+    eo_world_destroy(&scene.worlds[0]);
+    TEST_HOLDS(NULL, !scene.worlds[0]);
+    close_scene(&scene);
+}
+
+/*
  * Positions without names of their own are told apart by their numbers.
  */
 static void positions_of_one_name(void)
@@ -544,6 +563,8 @@ int main(void)
     test_report("with the trainer's own update, numbers of groups that it would not see are refused", 1);
     positions_of_one_name();
     test_report("positions of one name are told apart by their numbers", 1);
+    destroyed_too_early();
+    test_report("a world is not destroyed under a runtime", 1);
     exact_step_params();
     test_report("numbers of the optimizer are taken as written where that is asked for", 1);
     frozen_layer();
