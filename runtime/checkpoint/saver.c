@@ -408,7 +408,7 @@ static void warn_if_forgotten(struct eo_saver *saver)
     if (!lacks || saver->is_warned || saver->rt->steps.finished < saver->report.step + EO_REPORTS_KEPT)
         return;
     saver->is_warned = true;
-    eo_log_write(&saver->log, EO_LOG_WARN, "rank %u: eo_saver_begin: the save of step %llu is not over, and will not be; %s",
+    eo_log_write(&saver->log, EO_LOG_WARN, "rank %u: eo_saver_begin: the save of step %llu is not over: %s",
                  saver->rt->world->rank, (unsigned long long)saver->report.step, lacks);
 }
 
