@@ -12,8 +12,8 @@ static eo_status out_of_order(struct eo_runtime *rt, const char *call, uint32_t 
     eo_cursor_expected_text(&rt->cursor, expected, sizeof(expected));
     if (position < rt->plan->position_count)
         eo_cursor_position_text(rt->plan, position, of);
-    return eo_runtime_fail(rt, EO_ERR_INVALID, "%s was expected, got %s%s%s", expected, call,
-                           position == EO_NONE ? "" : " of ", position == EO_NONE ? "" : of);
+    return eo_runtime_fail(rt, EO_ERR_INVALID, "%s was expected, got %s%s%s", expected, call, position == EO_NONE ? "" : " of ",
+                           position == EO_NONE ? "" : of);
 }
 
 static eo_status check_view(struct eo_runtime *rt, const eo_view **view, const char *call)
@@ -86,8 +86,7 @@ eo_status eo_backward_begin(eo_runtime *rt, uint32_t position, const eo_view **v
 eo_status eo_gradients_begin(eo_runtime *rt, uint32_t position, const eo_view **view)
 {
     EO_TRY(check_view(rt, view, "eo_gradients_begin"));
-    TRY_ORDER(eo_cursor_is_at(&rt->cursor, true, position, PASS_BEGUN) &&
-                  rt->plan->positions[position].buffer_row != EO_NONE,
+    TRY_ORDER(eo_cursor_is_at(&rt->cursor, true, position, PASS_BEGUN) && rt->plan->positions[position].buffer_row != EO_NONE,
               "eo_gradients_begin", position);
     EO_TRY(rt->mode->gradients_begin(rt, position));
     rt->cursor.progress = PASS_GRADIENTS;

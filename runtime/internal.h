@@ -218,7 +218,7 @@ struct mode_ops {
     eo_status (*forward_end)(struct eo_runtime *rt, uint32_t position);
     eo_status (*backward_begin)(struct eo_runtime *rt, uint32_t position);
     eo_status (*gradients_begin)(struct eo_runtime *rt, uint32_t position);
-    eo_status (*check_gradients)(struct eo_runtime *rt, uint32_t position); /* in debug mode, before they are used; may be NULL */
+    eo_status (*check_gradients)(struct eo_runtime *rt, uint32_t position); /* in debug mode, before backward_end; may be NULL */
     eo_status (*backward_end)(struct eo_runtime *rt, uint32_t position);
     eo_status (*step_end)(struct eo_runtime *rt);
     /* Makes a layer's part for float8 gathers anew, on the compute queue; called for layers that have one. */

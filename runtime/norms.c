@@ -131,8 +131,8 @@ const char *eo_norms_label(struct eo_runtime *rt)
     const eo_step_params *p = &rt->steps.params;
     const uint64_t step = rt->steps.finished + 1;
     char *label = rt->update.labels[step % EO_NORM_LABELS];
-    const float numbers[] = {p->learning_rate, p->beta1, p->beta2, p->eps, p->weight_decay, p->clip,
-                             p->ema_decay, p->loss_scale, p->momentum, (float)p->on_not_finite};
+    const float numbers[] = {p->learning_rate, p->beta1,     p->beta2,      p->eps,      p->weight_decay,
+                             p->clip,          p->ema_decay, p->loss_scale, p->momentum, (float)p->on_not_finite};
     uint64_t hash = eo_hash64(numbers, sizeof(numbers));
     for (uint32_t i = 0; i < rt->plan->trainer_group_count; i++) {
         const eo_parameter_group *g = &rt->steps.groups[i];

@@ -80,10 +80,10 @@ static eo_status check_params(const eo_log *log, const eo_runtime_params *params
     EO_REQUIRE(log, params->parallel.run || params->parallel.thread_count <= 1,
                "parallel has %u threads but no function to run them; set parallel.run", params->parallel.thread_count);
     const struct plan_optimizer *optimizer = eo_plan_optimizer(plan->params.optimizer);
-    EO_REQUIRE(log, params->update || plan->params.optimizer_states >= optimizer->state_count,
-               "optimizer %s needs %u optimizer states a parameter, the plan has %u; plan with those, or give an update of your own",
-               eo_optimizer_name(plan->params.optimizer), optimizer->state_count,
-               plan->params.optimizer_states);
+    EO_REQUIRE(
+        log, params->update || plan->params.optimizer_states >= optimizer->state_count,
+        "optimizer %s needs %u optimizer states a parameter, the plan has %u; plan with those, or give an update of your own",
+        eo_optimizer_name(plan->params.optimizer), optimizer->state_count, plan->params.optimizer_states);
     EO_REQUIRE(log, !params->update || plan->params.optimizer == EO_OPTIMIZER_ADAMW,
                "update is given, but the plan has optimizer %s; leave one of them out",
                eo_optimizer_name(plan->params.optimizer));
@@ -107,8 +107,9 @@ static eo_status compare_plans(struct eo_runtime *rt)
         rt->errors.plans_differ = others[0] != rt->plan->fingerprint;
         if (rt->errors.plans_differ)
             return eo_runtime_fail(rt, EO_ERR_INVALID,
-                                   "rank %u has another plan (fingerprint %016" PRIx64 ", here %016" PRIx64 "): %s differ; give all "
-                                   "ranks the same model and settings", r, others[0], mine[0],
+                                   "rank %u has another plan (fingerprint %016" PRIx64 ", here %016" PRIx64 "): %s differ; give "
+                                   "all ranks the same model and settings",
+                                   r, others[0], mine[0],
                                    others[1] != mine[1]   ? "settings (eo_plan_params) or the names of the models"
                                    : others[2] != mine[2] ? "layers or their parameters"
                                                           : "positions or buffers");
@@ -298,7 +299,8 @@ void eo_runtime_destroy(eo_runtime **runtime)
         return;
     struct eo_runtime *rt = *runtime;
     if (rt->saver_count) {
-        eo_log_write(&rt->log, EO_LOG_ERROR, "rank %u: eo_runtime_destroy: savers of this runtime are left (%u); destroy them before it",
+        eo_log_write(&rt->log, EO_LOG_ERROR,
+                     "rank %u: eo_runtime_destroy: savers of this runtime are left (%u); destroy them before it",
                      rt->world->rank, rt->saver_count);
         return;
     }

@@ -255,8 +255,8 @@ struct visiting {
 
 /* One layer gathered, its parameters visited: all of them, or one. No barrier: others may already be at the next
  * layer. */
-static eo_status visit_gathered(struct eo_runtime *rt, uint32_t l, const struct plan_parameter *only,
-                                struct visit_room *room, struct visiting *visiting)
+static eo_status visit_gathered(struct eo_runtime *rt, uint32_t l, const struct plan_parameter *only, struct visit_room *room,
+                                struct visiting *visiting)
 {
     const struct plan_layer *layer = &rt->plan->layers[l];
     const bool split = rt->shards.split;

@@ -74,7 +74,8 @@ struct eo_comm_ops {
     /* The group of all ranks, made once; each rank keeps a reference and drops it with group_release. */
     eo_status (*group_create)(struct eo_group **out, const struct eo_group_params *params);
     void (*group_release)(struct eo_group *group);
-    void (*group_abort)(struct eo_group *group, uint32_t rank, const char *reason); /* its rank in the group that all came from */
+    void (*group_abort)(struct eo_group *group, uint32_t rank,
+                        const char *reason); /* its rank in the group that all came from */
     void (*group_failure)(struct eo_group *group, char *text, size_t bytes);
     /* Collective over the parent's ranks, by the calling thread; blocks until all have come. Ranks of one color form a
      * group, ordered by key, then by their rank in the parent; the caller has one reference, and its place in it. With

@@ -136,8 +136,8 @@ typedef struct eo_runtime_params {
 /* Pointers into the fixed buffers, of the plan's dtype (parameters with `fp32`: fp32) and reduce_dtype: weights[k] and
  * gradients[k] belong to the k-th parameter of the layer, in the order of eo_model_add_parameter. gradients is NULL until
  * eo_gradients_begin. What lies there then is arbitrary (with `zero_gradients`: 0); gradients are written, all of them, in
- * every pass. Valid until the pass ends. Weights are read only: a value written there is lost or becomes the weight, by strategy
- * and number of ranks; change them between steps by eo_weights_write. */
+ * every pass. Valid until the pass ends. Weights are read only: a value written there is lost or becomes the weight, by
+ * strategy and number of ranks; change them between steps by eo_weights_write. */
 typedef struct eo_view {
     uint32_t parameter_count;
     void *const *weights;   /* NULL where the pass does not read weights */
@@ -162,9 +162,10 @@ typedef struct eo_parameter_group {
     float clip;                 /* [0: off] of a clip_group above 0 the largest norm; in one of its groups, or the same in several */
 } eo_parameter_group;
 
-/* The same on all ranks, but for `values` and `weight`; and all ranks have finished as many steps, and made the same fills, writes
- * and loads of weights. Ranks on CPUs that differ in these numbers or in the step's end with EO_ERR_COMM before the update; NCCL
- * and steps as graphs do not see it, and other weights nobody sees. Every number must be finite and not negative, but for `values` and an infinite `clip`; anything else is EO_ERR_INVALID. */
+/* The same on all ranks, but for `values` and `weight`; and all ranks have finished as many steps, and made the same fills,
+ * writes and loads of weights. Ranks on CPUs that differ in these numbers or in the step's end with EO_ERR_COMM before the
+ * update; NCCL and steps as graphs do not see it, and other weights nobody sees. Every number must be finite and not negative,
+ * but for `values` and an infinite `clip`; anything else is EO_ERR_INVALID. */
 typedef struct eo_step_params {
     float learning_rate; /* required by the library's optimizers: 0 only with `exact` */
     float beta1;         /* [0.9] below 1; of SGD the momentum */
@@ -426,17 +427,16 @@ EO_EXPORT EO_NODISCARD eo_status eo_sum(eo_runtime *runtime, double *values, uin
  * not in host memory as they are, visit and read take room for one layer: on the CPU, in static mode, memory that passes
  * use, if it suffices; else it is allocated during the call.
  *
- * A negative status of produce or visit is that of the call, on this rank alone: it is not called again, the runtime goes on, and
- * nobody waits. Of the parameter being filled a part is then filled. Agree with the other ranks (eo_sum), or eo_world_abort.
+ * A negative status of produce or visit is that of the call, on this rank alone: it is not called again, the runtime goes on,
+ * and nobody waits. Of the parameter being filled a part is then filled. Agree with the other ranks (eo_sum), or
+ * eo_world_abort.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_weights_fill(eo_runtime *runtime, uint32_t parameter,
                                                  eo_status (*produce)(void *user, uint64_t offset, uint64_t count,
                                                                       float *values),
                                                  void *user);
-EO_EXPORT EO_NODISCARD eo_status eo_weights_visit(eo_runtime *runtime,
-                                                  eo_status (*visit)(void *user, const eo_parameter_info *parameter,
-                                                                     const float *values),
-                                                  void *user);
+EO_EXPORT EO_NODISCARD eo_status eo_weights_visit(
+    eo_runtime *runtime, eo_status (*visit)(void *user, const eo_parameter_info *parameter, const float *values), void *user);
 EO_EXPORT EO_NODISCARD eo_status eo_weights_read(eo_runtime *runtime, const char *name, float *values);
 EO_EXPORT EO_NODISCARD eo_status eo_weights_write(eo_runtime *runtime, const char *name, const float *values);
 

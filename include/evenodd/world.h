@@ -76,8 +76,8 @@ enum { EO_WORLD_NONE = -1 }; /* as a color: in no group */
  */
 EO_EXPORT EO_NODISCARD eo_status eo_world_split(eo_world **out, eo_world *world, uint32_t color, uint32_t key);
 
-/* Runtimes on it must be destroyed before: else it is logged, and nothing done. Writes NULL. The last rank's call frees what the
- * ranks share. */
+/* Runtimes on it must be destroyed before: else it is logged, and nothing done. Writes NULL. The last rank's call frees what
+ * the ranks share. */
 EO_EXPORT void eo_world_destroy(eo_world **world);
 
 EO_EXPORT uint32_t eo_world_rank(const eo_world *world);

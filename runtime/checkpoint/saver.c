@@ -50,7 +50,8 @@ struct eo_saver {
     /* of the compute thread */
     enum saver_phase phase;
     bool is_given_up; /* ENDING: a rank could not write its file */
-    bool is_asked, is_polled, is_answered; /* its value was taken since it began, sums were given, one of them was of this save */
+    bool is_asked, is_polled; /* since it began its value was taken, and sums were given, */
+    bool is_answered;         /* of which one was of this save */
     bool is_warned;
     double verdict;   /* ENDING: rank 0's, when its thread has done */
     struct eo_event copied;
@@ -399,12 +400,13 @@ static eo_status copy_image(struct eo_saver *saver)
 /* A save that nobody carries on never ends, and the next one never begins. Sums may come some steps late. */
 static void warn_if_forgotten(struct eo_saver *saver)
 {
-    const char *lacks = !saver->is_asked ? "eo_saver_value was not called since: give its value to every step on all ranks "
-                                           "(eo_step_params.values)"
-                        : !saver->is_polled ? "eo_saver_poll was not called since: give it the sum of these values after every step"
-                        : !saver->is_answered ? "eo_saver_poll was given other sums than those of eo_saver_value: take that place of "
-                                                "eo_step_report.values"
-                                              : NULL;
+    const char *lacks =
+        !saver->is_asked      ? "eo_saver_value was not called since: give its value to every step on all ranks "
+                                "(eo_step_params.values)"
+        : !saver->is_polled   ? "eo_saver_poll was not called since: give it the sum of these values after every step"
+        : !saver->is_answered ? "eo_saver_poll was given other sums than those of eo_saver_value: take that place of "
+                                "eo_step_report.values"
+                              : NULL;
     if (!lacks || saver->is_warned || saver->rt->steps.finished < saver->report.step + EO_REPORTS_KEPT)
         return;
     saver->is_warned = true;

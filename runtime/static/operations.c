@@ -117,8 +117,8 @@ eo_status eo_static_issue_collective(struct eo_runtime *rt, const struct eo_oper
         status = comm->all_gather(rt->comms.world, state->rows[plan->fenced_row], state->rows[plan->fence_row],
                                   plan->rows[plan->fence_row].bytes, entry->name, &entry->span);
     } else if (o->kind == EO_OP_NORM_GATHER) {
-        status = comm->all_gather(rt->comms.world, rt->update.norm_gathered, rt->update.norm_local,
-                                  eo_plan_norm_bytes(plan), rt->graph.recording ? entry->name : eo_norms_label(rt), &entry->span);
+        status = comm->all_gather(rt->comms.world, rt->update.norm_gathered, rt->update.norm_local, eo_plan_norm_bytes(plan),
+                                  rt->graph.recording ? entry->name : eo_norms_label(rt), &entry->span);
     } else if (o->kind == EO_OP_ALL_REDUCE) {
         rt->stats.collective_bytes += layer->layout.shard_count * sizeof(float);
         status = comm->all_reduce(rt->comms.replica, state->rows[layer->gradient_row], layer->layout.shard_count, EO_DTYPE_FP32,

@@ -37,11 +37,13 @@ static eo_status fail_beside(struct eo_runtime *rt, const struct plan_position *
         before = &parameters[k];
     EO_ASSERT(before);
     if (at < before->offset + before->element_count)
-        return eo_runtime_fail(rt, EO_ERR_INVALID, "a gradient of '%s' was written in backward of %s, which was planned to have none",
-                               before->name, position->name);
-    return eo_runtime_fail(rt, EO_ERR_INVALID, "element %" PRIu64 " of the gradient of '%s' was written in backward of %s; it has %"
-                           PRIu64 " (or the next parameter was written before its begin)", at - before->offset, before->name,
-                           position->name, before->element_count);
+        return eo_runtime_fail(rt, EO_ERR_INVALID,
+                               "a gradient of '%s' was written in backward of %s, which was planned to have none", before->name,
+                               position->name);
+    return eo_runtime_fail(rt, EO_ERR_INVALID,
+                           "element %" PRIu64 " of the gradient of '%s' was written in backward of %s; it has %" PRIu64
+                           " (or the next parameter was written before its begin)",
+                           at - before->offset, before->name, position->name, before->element_count);
 }
 
 eo_status eo_static_check_written(struct eo_runtime *rt, uint32_t position)
@@ -59,8 +61,10 @@ eo_status eo_static_check_written(struct eo_runtime *rt, uint32_t position)
             continue;
         EO_TRY(find_element(rt, gradients, &own, true, &found));
         if (found < own.count)
-            return eo_runtime_fail(rt, EO_ERR_INVALID, "the gradient of '%s' was not written in backward of %s (element %" PRIu64
-                                   " of %" PRIu64 ")", parameter->name, p->name, found, own.count);
+            return eo_runtime_fail(rt, EO_ERR_INVALID,
+                                   "the gradient of '%s' was not written in backward of %s (element %" PRIu64 " of %" PRIu64
+                                   ")",
+                                   parameter->name, p->name, found, own.count);
     }
     for (uint32_t z = 0; z < p->zero_count; z++) {
         const struct plan_range *range = &rt->plan->zero_ranges[p->zero_begin + z];

@@ -84,8 +84,9 @@ void eo_world_destroy(eo_world **world)
     if (!world || !*world)
         return;
     if ((*world)->runtime_count) {
-        eo_log_write(&(*world)->log, EO_LOG_ERROR, "rank %u: eo_world_destroy: runtimes are left on this world (%u); destroy them before it",
-                     (*world)->rank, (*world)->runtime_count);
+        eo_log_write(&(*world)->log, EO_LOG_ERROR,
+                     "rank %u: eo_world_destroy: runtimes are left on this world (%u); destroy them before it", (*world)->rank,
+                     (*world)->runtime_count);
         return;
     }
     (*world)->ops->group_release((*world)->group);
@@ -106,7 +107,8 @@ uint32_t eo_world_rank_count(const eo_world *world)
 void eo_world_abort(eo_world *world, const char *reason)
 {
     if (world)
-        world->ops->group_abort(world->group, world->is_split ? world->root_rank : world->rank, reason ? reason : "no reason given");
+        world->ops->group_abort(world->group, world->is_split ? world->root_rank : world->rank,
+                                reason ? reason : "no reason given");
 }
 
 void eo_world_failure(const eo_world *world, char *text, size_t bytes)

@@ -320,7 +320,8 @@ static void beside_training(void)
     tap_case("saves beside training change no bit of it, end in order, and the newest two stay");
 }
 
-static const char *const forgotten[] = {"eo_saver_value was not called", "eo_saver_poll was not called", "eo_saver_poll was given other sums"};
+static const char *const forgotten[] = {"eo_saver_value was not called", "eo_saver_poll was not called",
+                                        "eo_saver_poll was given other sums"};
 
 /* Saves that are not carried on as they should be; each ends by eo_saver_wait all the same. */
 static void saves_forgotten(struct saved_rank *self)
@@ -330,7 +331,8 @@ static void saves_forgotten(struct saved_rank *self)
     eo_saver_report report;
     double meet = 0;
     saved_initialise(self);
-    CHECK_THAT(eo_saver_create(&saver, eo_saver_params(.runtime = self->runtime, .folder = story->folder, .log = self->log)) == EO_OK);
+    CHECK_THAT(eo_saver_create(&saver, eo_saver_params(.runtime = self->runtime, .folder = story->folder, .log = self->log)) ==
+               EO_OK);
     CHECK_THAT(eo_saver_begin(saver, NULL, 7) == EO_ERR_INVALID);
     CHECK_THAT(strstr(eo_runtime_error(self->runtime), "7 trainer's bytes, but blob is NULL"));
     for (uint64_t way = 0; way < 3; way++) {
@@ -347,7 +349,8 @@ static void saves_forgotten(struct saved_rank *self)
             saved_steps(self, step + 1);
             if (way > 1)
                 CHECK_THAT(eo_saver_poll(saver, 3, &report) == EO_IN_PROGRESS);
-            CHECK_THAT(step > begun + 2 || (eo_saver_begin(saver, NULL, 0) == EO_IN_PROGRESS && !strstr(saved_log_text(), "not over")));
+            CHECK_THAT(step > begun + 2 ||
+                       (eo_saver_begin(saver, NULL, 0) == EO_IN_PROGRESS && !strstr(saved_log_text(), "not over")));
         }
         CHECK_THAT(eo_saver_begin(saver, NULL, 0) == EO_IN_PROGRESS && strstr(saved_log_text(), forgotten[way]));
         CHECK_THAT(eo_saver_wait(saver, &report) == EO_OK && report.is_written);

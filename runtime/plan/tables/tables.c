@@ -17,8 +17,9 @@ static eo_status check_model(const struct eo_plan *plan, const struct eo_model *
     EO_REQUIRE(log, model->layer_count > 0, "model '%s' has no layers", model->name);
     EO_REQUIRE(log, model->position_count > 0, "model '%s' has no positions, so nothing would run", model->name);
     for (uint32_t l = 0; l < model->layer_count; l++) {
-        EO_REQUIRE(log, model->layers[l].parameter_count > 0, "layer '%s' has no parameters; work without parameters belongs to "
-                   "the pass of a neighbour", model->layers[l].name);
+        EO_REQUIRE(log, model->layers[l].parameter_count > 0,
+                   "layer '%s' has no parameters; work without parameters belongs to the pass of a neighbour",
+                   model->layers[l].name);
         uint32_t uses = 0;
         for (uint32_t p = 0; p < model->position_count; p++)
             uses += model->positions[p].layer == l;
@@ -40,13 +41,12 @@ static eo_status check_model(const struct eo_plan *plan, const struct eo_model *
                        "buffer '%s' names the forward pass of '%s', but it runs in its backward pass", buffer->name,
                        model->positions[ends[e].position].name);
         }
-        EO_REQUIRE(log,
-                   eo_moment_order(buffer->first, model->position_count) <=
-                       eo_moment_order(buffer->last, model->position_count),
-                   "buffer '%s' ends before it begins: it lives from %s of '%s' to %s of '%s', and backward passes run from the last "
-                   "position down to the first", buffer->name, passes[buffer->first.pass],
-                   model->positions[buffer->first.position].name, passes[buffer->last.pass],
-                   model->positions[buffer->last.position].name);
+        EO_REQUIRE(
+            log, eo_moment_order(buffer->first, model->position_count) <= eo_moment_order(buffer->last, model->position_count),
+            "buffer '%s' ends before it begins: it lives from %s of '%s' to %s of '%s', and backward passes run from the last "
+            "position down to the first",
+            buffer->name, passes[buffer->first.pass], model->positions[buffer->first.position].name, passes[buffer->last.pass],
+            model->positions[buffer->last.position].name);
         EO_REQUIRE(log,
                    !buffer->saved || (buffer->first.pass == EO_PASS_FORWARD && buffer->last.pass != EO_PASS_FORWARD &&
                                       buffer->first.position == buffer->last.position),

@@ -214,8 +214,8 @@ static void destroyed_too_early(void)
     open_scene(&scene, "edges", 1, 0);
     must(open_runtime(&scene, 0, &rt), "runtime");
     eo_world_destroy(&scene.worlds[0]);
-    TEST_EXPECT(NULL, scene.worlds[0] && strstr(eo_test_text, "rank 0: eo_world_destroy: runtimes are left on this world (1)"), "'%s'",
-                eo_test_text);
+    TEST_EXPECT(NULL, scene.worlds[0] && strstr(eo_test_text, "rank 0: eo_world_destroy: runtimes are left on this world (1)"),
+                "'%s'", eo_test_text);
     must(whole_step(&scene, rt), "step");
     eo_runtime_destroy(&rt);
     eo_world_destroy(&scene.worlds[0]);
@@ -435,7 +435,9 @@ static void plans_that_do_not_fit(void)
     } cases[] = {
         {{.rank_count = 2}, EO_ERR_INVALID, "the plan is for 2 ranks, the world has 1"},
         {{.draft = true}, EO_ERR_INVALID, "the plan is a draft, which is not proven; plan again without `draft`"},
-        {{.optimizer_states = EO_NO_STATE}, EO_ERR_INVALID, "optimizer adamw needs 2 optimizer states a parameter, the plan has 0; plan with those, or give an update"},
+        {{.optimizer_states = EO_NO_STATE},
+         EO_ERR_INVALID,
+         "optimizer adamw needs 2 optimizer states a parameter, the plan has 0; plan with those, or give an update"},
         {{.strategy = EO_STRATEGY_ZERO1}, EO_ERR_UNSUPPORTED, "strategy zero1 needs planned memory"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -24,14 +24,17 @@ static void play_other_plan(struct actor *self)
     eo_model *model = eo_plan_model("edges");
     if (turn == 1) {
         must(eo_model_add_layer(model, eo_layer_params(.name = "more"), NULL), "layer");
-        must(eo_model_add_parameter(model, eo_parameter_params(.layer = LAYERS, .name = "more", .dim_count = 1, .dims = {5}), NULL),
+        must(eo_model_add_parameter(model, eo_parameter_params(.layer = LAYERS, .name = "more", .dim_count = 1, .dims = {5}),
+                                    NULL),
              "parameter");
         must(eo_model_add_position(model, eo_position_params(.layer = LAYERS), NULL), "position");
     }
     if (turn == 2)
-        must(eo_model_add_buffer(model, eo_buffer_params(.name = "more", .bytes = 64, .category = EO_CATEGORY_OTHER, .persistent = true),
-                                 NULL), "buffer");
-    must(eo_plan_create(&plan, model, eo_plan_params(.rank_count = self->scene->ranks, .gather_slots = 2 + (turn == 0))), "plan");
+        must(eo_model_add_buffer(
+                 model, eo_buffer_params(.name = "more", .bytes = 64, .category = EO_CATEGORY_OTHER, .persistent = true), NULL),
+             "buffer");
+    must(eo_plan_create(&plan, model, eo_plan_params(.rank_count = self->scene->ranks, .gather_slots = 2 + (turn == 0))),
+         "plan");
     const eo_status status = eo_runtime_create(&rt, eo_runtime_params(.plan = plan,
                                                                       .world = self->scene->worlds[self->rank],
                                                                       .log = &eo_test_log));
@@ -72,10 +75,11 @@ void one_never_creates(void)
     open_scene(&scene, "edges", 2, 0);
     must(eo_world_create_local(worlds, eo_world_params(.rank_count = 2, .timeout_ms = 300)), "world");
     eo_test_text[0] = '\0';
-    const eo_status status = eo_runtime_create(&rt, eo_runtime_params(.plan = scene.plan, .world = worlds[0], .log = &eo_test_log));
+    const eo_status status =
+        eo_runtime_create(&rt, eo_runtime_params(.plan = scene.plan, .world = worlds[0], .log = &eo_test_log));
     TEST_EXPECT(NULL, status == EO_ERR_TIMEOUT, "%s", eo_status_text(status));
-    TEST_EXPECT(NULL, strstr(eo_test_text, "rank 0: waiting for all ranks in eo_runtime_create: rank 1 has not entered"), "'%s'",
-                eo_test_text);
+    TEST_EXPECT(NULL, strstr(eo_test_text, "rank 0: waiting for all ranks in eo_runtime_create: rank 1 has not entered"),
+                "'%s'", eo_test_text);
     eo_world_destroy(&worlds[0]);
     eo_world_destroy(&worlds[1]);
     close_scene(&scene);
@@ -88,11 +92,13 @@ static void play_joins_nothing(struct actor *self)
     char job[32];
     snprintf(job, sizeof(job), "misuse %ld", (long)getpid());
     must(eo_rendezvous_create(&rendezvous, eo_rendezvous_params(.rank = self->rank, .rank_count = 2, .local_rank = self->rank,
-                                                                .local_count = 2, .job = job, .log = &eo_test_log)), "rendezvous");
+                                                                .local_count = 2, .job = job, .log = &eo_test_log)),
+         "rendezvous");
     if (self->rank == 1)
         eo_rendezvous_fail(rendezvous, EO_ERR_IO, "the cat is in the box");
     else
-        self->scene->statuses[0] = eo_world_create_joined(&world, eo_world_join_params(.rendezvous = rendezvous, .log = &eo_test_log));
+        self->scene->statuses[0] =
+            eo_world_create_joined(&world, eo_world_join_params(.rendezvous = rendezvous, .log = &eo_test_log));
     eo_rendezvous_destroy(&rendezvous);
 }
 
@@ -325,9 +331,12 @@ static void play_other_numbers(struct actor *self)
     must(open_runtime(self->scene, self->rank, &rt), "runtime");
     must(whole_step(self->scene, rt), "step");
     must(passes(self->scene, rt, LAYERS, 0), "passes");
-    keep_text(self, eo_step_end(rt, eo_step_params(.learning_rate = self->rank == 1 && self->scene->turn == 1 ? 0.5F : 0.25F,
-                                                   .groups = &group, .group_count = 1, .values = {self->rank},
-                                                   .weight = self->rank), NULL), rt);
+    keep_text(self,
+              eo_step_end(rt,
+                          eo_step_params(.learning_rate = self->rank == 1 && self->scene->turn == 1 ? 0.5F : 0.25F,
+                                         .groups = &group, .group_count = 1, .values = {self->rank}, .weight = self->rank),
+                          NULL),
+              rt);
     eo_runtime_destroy(&rt);
 }
 
@@ -426,8 +435,8 @@ static void play_not_finite(struct actor *self)
     must(passes(self->scene, rt, self->rank == 1 ? 3 : LAYERS, NAN), "passes");
     keep_text(self, eo_step_end(rt, eo_step_params(.learning_rate = 0.1F, .clip = 1), NULL), rt);
     TEST_HOLDS(NULL, eo_weights_read(rt, "matrix2", NULL) == EO_ERR_INVALID);
-    TEST_EXPECT(NULL, strstr(eo_runtime_error(rt), "eo_weights_read: after an error only eo_runtime_destroy is possible"), "'%s'",
-                eo_runtime_error(rt));
+    TEST_EXPECT(NULL, strstr(eo_runtime_error(rt), "eo_weights_read: after an error only eo_runtime_destroy is possible"),
+                "'%s'", eo_runtime_error(rt));
     eo_runtime_destroy(&rt);
 }
 
