@@ -149,7 +149,7 @@ static void disagreeing_body(struct test_rank *self)
     if (self->rank_count < 3)
         return;
     TEST_HOLDS(self, self->ops->group_split(&group, &place, self->group, self->rank, is_last, 0) == EO_OK);
-    TEST_HOLDS(self, self->ops->open(&comm, group, place.rank, self->device, EO_QUEUE_REDUCE) == EO_OK);
+    TEST_HOLDS(self, self->ops->open(&comm, group, place.rank, self->device, EO_QUEUE_REDUCE, true) == EO_OK);
     test_barrier(self);
     if (!is_last) {
         const eo_status status = self->ops->all_reduce(comm, values, 1 + self->rank % 2, EO_DTYPE_FP32, "values", NULL);
