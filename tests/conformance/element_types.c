@@ -64,6 +64,7 @@ static eo_status keep_weights(void *user, const eo_parameter_info *info, const f
 static void check_own_optimizer(void)
 {
     struct scene scene = {.model = eo_plan_model("tied"),
+                          .own_update = true,
                           .settings = {.rank_count = 1, .dtype = EO_DTYPE_BF16, .log = &eo_test_log}};
     plan_anew(&scene);
     float *weights[2];

@@ -440,8 +440,8 @@ void run_step(eo_runtime *rt, const struct scene *scene, uint32_t rank, uint32_t
     eo_step_params params = step_params(step);
     eo_parameter_group groups[GROUPS];
     set_groups(step, groups);
-    params.groups = groups;
-    params.group_count = plan->trainer_group_count;
+    params.groups = scene->own_update ? NULL : groups;
+    params.group_count = scene->own_update ? 0 : plan->trainer_group_count;
     params.weight = weight_of(rank, step);
     params.values[2] = 10.0 * (rank + 1);
     must(eo_step_end(rt, &params, step % 2 ? &report : NULL), "end", rt);

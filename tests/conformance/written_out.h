@@ -21,6 +21,7 @@ struct scene {
     eo_memory memory;
     bool dynamic_offload;
     bool debug;
+    bool own_update; /* which numbers of groups have no part in */
     eo_model *model;
     eo_plan *plan;
     eo_world *worlds[RANKS_MAX];
