@@ -191,6 +191,9 @@ eo_status eo_checkpoint_write_file(const char *folder, const struct checkpoint_t
     EO_TRY(eo_checkpoint_make_folder(folder, error));
     EO_TRY(eo_checkpoint_path(path, folder, tables->head->step, ".new", error));
     EO_TRY(eo_checkpoint_make_folder(path, error));
+    struct stat info;
+    if (lstat(path, &info) != 0 || !S_ISDIR(info.st_mode)) /* a link leads out of the folder */
+        return eo_checkpoint_io_error(error, ENOTDIR, "checkpoint: %s is a link; remove it", path);
     eo_checkpoint_file_name(suffix + strlen(suffix), tables->head->rank);
     EO_TRY(eo_checkpoint_path(path, folder, tables->head->step, suffix, error));
     const int file = open_new(path);

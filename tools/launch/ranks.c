@@ -44,6 +44,7 @@ static void our_signals(sigset_t *set)
 bool tool_launch_init(struct tool_launch *launch, uint32_t ranks_most)
 {
     sigset_t set;
+    signal(SIGCHLD, SIG_DFL); /* ignored, as a parent may hand it down, nobody could wait for a rank */
     our_signals(&set);
     launch->ranks = calloc(ranks_most, sizeof(*launch->ranks));
     sigprocmask(SIG_BLOCK, &set, NULL);

@@ -36,9 +36,9 @@ static uint64_t next_begin(struct reader *reader, uint32_t boundary, uint64_t at
     return end;
 }
 
-/* With pieces NULL they are counted. Returns their number. */
-static uint64_t cut(struct tool_piece *pieces, const struct tool_data *data, uint64_t first, uint64_t end, uint32_t seq,
-                    struct tool_packing *sums)
+/* `room` pieces at most are kept. Returns their number. */
+static uint64_t cut(struct tool_piece *pieces, uint64_t room, const struct tool_data *data, uint64_t first, uint64_t end,
+                    uint32_t seq, struct tool_packing *sums)
 {
     struct reader reader = {data, 0};
     uint64_t count = 0;
@@ -49,7 +49,7 @@ static uint64_t cut(struct tool_piece *pieces, const struct tool_data *data, uin
         sums->document_count += inputs > 0;
         sums->input_count += inputs;
         for (uint64_t done = 0; done < inputs; done += seq, count++)
-            if (pieces)
+            if (count < room)
                 pieces[count] = (struct tool_piece){begin + done, inputs - done < seq ? (uint32_t)(inputs - done) : seq, NONE};
     }
     return count;
@@ -144,7 +144,7 @@ eo_status tool_packing_make(struct tool_packing *out, const struct tool_data *da
 {
     struct tool_packing p = {0};
     struct rooms rooms = {0};
-    p.piece_count = cut(NULL, data, first, end, seq, &p);
+    p.piece_count = cut(NULL, 0, data, first, end, seq, &p);
     if (p.piece_count >= NONE)
         return tool_problem_set(problem, EO_ERR_INVALID, "--pack: %llu documents are too many; give fewer token files",
                                 (unsigned long long)p.piece_count);
@@ -152,10 +152,10 @@ eo_status tool_packing_make(struct tool_packing *out, const struct tool_data *da
     p.pieces = malloc(count * sizeof(*p.pieces));
     p.rows = malloc(count * sizeof(*p.rows));
     uint32_t *order = malloc(count * sizeof(*order));
-    bool has_memory = p.pieces && p.rows && order && rooms_init(&rooms, seq, count);
+    bool has_memory = p.pieces && p.rows && order && rooms_init(&rooms, seq, count), is_same = true;
     if (has_memory) {
-        cut(p.pieces, data, first, end, seq, &p);
-        has_memory = order_by_length(&p, seq, order);
+        is_same = cut(p.pieces, p.piece_count, data, first, end, seq, &p) == p.piece_count;
+        has_memory = is_same && order_by_length(&p, seq, order);
     }
     if (has_memory)
         place(&p, order, &rooms, seq);
@@ -166,6 +166,8 @@ eo_status tool_packing_make(struct tool_packing *out, const struct tool_data *da
         return EO_OK;
     }
     tool_packing_fini(&p);
+    if (!is_same)
+        return tool_problem_set(problem, EO_ERR_IO, "--pack: a token file changes while it is read");
     return tool_problem_set(problem, EO_ERR_NO_MEMORY, "--pack: no memory to pack %llu documents", (unsigned long long)count);
 }
 
