@@ -2,14 +2,22 @@
  *
  * A thread's floating-point mode: rounding, and whether denormals are flushed. Work that one thread does for another is
  * done in the mode of who asked for it, so that who runs it never shows in the result.
+ *
+ * All of it is inline: the layers use it, too.
  */
 #ifndef EO_BASE_FLOAT_MODE_H
 #define EO_BASE_FLOAT_MODE_H
 
 #include <stdint.h>
 
+/* Denormals are zero, as operands and as results. */
 #if defined(__x86_64__)
 #include <xmmintrin.h>
+#define EO_FLOAT_MODE_FLUSH 0x8040
+#elif defined(__aarch64__)
+#define EO_FLOAT_MODE_FLUSH (1 << 24)
+#else
+#define EO_FLOAT_MODE_FLUSH 0
 #endif
 
 static inline uint64_t eo_float_mode_get(void)

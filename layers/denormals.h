@@ -7,30 +7,18 @@
 #ifndef EO_LAYERS_DENORMALS_H
 #define EO_LAYERS_DENORMALS_H
 
-#include <stdint.h>
+#include "base/float_mode.h"
 
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
-
-static inline uint32_t eo_flush_denormals_begin(void)
+static inline uint64_t eo_flush_denormals_begin(void)
 {
-#if defined(__x86_64__)
-    const uint32_t saved = _mm_getcsr();
-    _mm_setcsr(saved | 0x8040); /* flush to zero, denormals are zero */
+    const uint64_t saved = eo_float_mode_get();
+    eo_float_mode_set(saved | EO_FLOAT_MODE_FLUSH);
     return saved;
-#else
-    return 0;
-#endif
 }
 
-static inline void eo_flush_denormals_end(uint32_t saved)
+static inline void eo_flush_denormals_end(uint64_t saved)
 {
-#if defined(__x86_64__)
-    _mm_setcsr(saved);
-#else
-    (void)saved;
-#endif
+    eo_float_mode_set(saved);
 }
 
 #endif

@@ -6,10 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
-
+#include "base/float_mode.h"
+#include "base/pause.h"
 #include "layers/checks.h"
 #include "layers/cpu/kernels.h"
 
@@ -32,7 +30,7 @@ struct cpu_team {
     void (*task)(void *arg, uint32_t index);
     void *arg;
     uint32_t count;
-    uint32_t float_control;
+    uint64_t float_mode;
 
     _Alignas(64) pthread_mutex_t mutex;
     pthread_cond_t work; /* workers sleep here */
@@ -45,31 +43,6 @@ struct cpu_team {
     pthread_t *workers;
     eo_log log;
 };
-
-static void spin_pause(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
-
-static uint32_t float_control_get(void)
-{
-#if defined(__x86_64__)
-    return _mm_getcsr();
-#else
-    return 0;
-#endif
-}
-
-static void float_control_set(uint32_t control)
-{
-#if defined(__x86_64__)
-    _mm_setcsr(control);
-#else
-    (void)control;
-#endif
-}
 
 static void take_tasks(struct cpu_team *team)
 {
@@ -110,7 +83,7 @@ static bool wait_for_run(struct cpu_team *team, uint64_t done, uint64_t *run)
     for (int spin = 0; spin < TEAM_SPINS; spin++) {
         if (join_run(team, done, run))
             return true;
-        spin_pause();
+        eo_pause();
     }
     bool joined = false;
     pthread_mutex_lock(&team->mutex);
@@ -127,7 +100,7 @@ static void *team_worker(void *arg)
     struct cpu_team *team = arg;
     uint64_t run = 0;
     while (wait_for_run(team, run, &run)) {
-        float_control_set(team->float_control);
+        eo_float_mode_set(team->float_mode);
         take_tasks(team);
         leave_run(team);
     }
@@ -144,7 +117,7 @@ static void wait_until_idle(struct cpu_team *team)
     for (int spin = 0; spin < TEAM_SPINS; spin++) {
         if (run_is_idle(team))
             return;
-        spin_pause();
+        eo_pause();
     }
     pthread_mutex_lock(&team->mutex);
     atomic_store(&team->caller_sleeps, true);
@@ -166,7 +139,7 @@ void eo_team_run(eo_team *base, uint32_t count, void (*task)(void *arg, uint32_t
     team->task = task;
     team->arg = arg;
     team->count = count;
-    team->float_control = float_control_get();
+    team->float_mode = eo_float_mode_get();
     atomic_store_explicit(&team->next, 0, memory_order_relaxed);
     atomic_store(&team->state, run << 32 | TEAM_OPEN);
     if (atomic_load(&team->sleepers) > 0) {

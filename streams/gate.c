@@ -9,17 +9,9 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/pause.h"
 
 enum { SPINS = 40 }; /* a pause takes some 50 ns on current cores: two microseconds in all */
-
-static void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
 
 /* The kernel finds a private futex by its address alone, which is quicker. */
 static int scope_of(const struct eo_gate *gate)
@@ -52,7 +44,7 @@ bool eo_gate_wait(struct eo_gate *gate, bool (*ready)(void *arg), void *arg, uin
     for (uint32_t i = 0; i < SPINS; i++) {
         if (ready(arg))
             return true;
-        relax();
+        eo_pause();
     }
     bool in_time = true;
     for (;;) {

@@ -235,7 +235,7 @@ eo_status eo_decoder_run(eo_decoder *decoder, eo_team *team, const int32_t *toke
                    "decoder: a team of %u threads, but scratch memory for %u; set thread_count of eo_decoder_create",
                    eo_team_thread_count(team), decoder->thread_count);
     EO_TRY(eo_transformer_check_tokens(t, tokens, count));
-    const uint32_t saved = eo_flush_denormals_begin();
+    const uint64_t saved = eo_flush_denormals_begin();
     eo_status status = EO_OK;
     for (uint32_t done = 0, rows; status >= 0 && done < count; done += rows) {
         rows = count - done < rows_at_once(t) ? count - done : (uint32_t)rows_at_once(t);

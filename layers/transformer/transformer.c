@@ -432,7 +432,7 @@ eo_status eo_transformer_micro_batch(const eo_transformer *transformer, eo_runti
     struct pass pass;
     EO_TRY(begin_batch(&pass, transformer, runtime, team, tokens, false));
     double mean = 0;
-    const uint32_t saved = eo_flush_denormals_begin();
+    const uint64_t saved = eo_flush_denormals_begin();
     const eo_status status = stand_nowhere(&pass, run_micro_batch(&pass, tokens->slot, loss ? &mean : NULL));
     eo_flush_denormals_end(saved);
     if (status >= 0 && loss)
@@ -500,7 +500,7 @@ eo_status eo_transformer_evaluate(const eo_transformer *transformer, eo_runtime 
     EO_TRY(begin_batch(&pass, transformer, runtime, team, tokens, true));
     pass.positions = positions_of(&pass, tokens->slot);
     struct head_task task = {.wants_loss = true};
-    const uint32_t saved = eo_flush_denormals_begin();
+    const uint64_t saved = eo_flush_denormals_begin();
     const eo_status status = stand_nowhere(&pass, run_evaluation(&pass, tokens->slot, &task));
     eo_flush_denormals_end(saved);
     if (status >= 0)
@@ -533,7 +533,7 @@ eo_status eo_transformer_logits(const eo_transformer *transformer, eo_runtime *r
     EO_TRY(check_values(transformer, tokens, count, "tokens"));
     EO_TRY(eo_pass_upload(&pass, slot_of(&pass, transformer->tokens, 0), tokens, count * sizeof(int32_t)));
     struct head_task task = {.row = position, .logits = logits};
-    const uint32_t saved = eo_flush_denormals_begin();
+    const uint64_t saved = eo_flush_denormals_begin();
     const eo_status status = stand_nowhere(&pass, run_evaluation(&pass, 0, &task));
     eo_flush_denormals_end(saved);
     return status;

@@ -361,7 +361,7 @@ int main(int argc, char **argv)
     }
     static struct operands o;
     prepare(&o, (uint32_t)thread_count);
-    const uint32_t saved = eo_flush_denormals_begin();
+    const uint64_t saved = eo_flush_denormals_begin();
     printf("%s, %d thread(s), %d x %d tokens; best of %d\n\n", eo_kernels_name(), thread_count, BATCH, SEQ, RUNS);
     printf("%-32s %9s %9s %6s %9s\n", "kernel", "ms", "GFLOP/s", "a step", "ms a step");
     double products = 0;

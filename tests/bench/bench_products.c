@@ -321,7 +321,7 @@ int main(int argc, char **argv)
     }
     prepare(&b, (uint64_t)width, (uint64_t)vocabulary);
     need(eo_team_create(&b.team, 1) >= 0 && eo_team_create(&b.all, (uint32_t)thread_count) >= 0, "no threads");
-    const uint32_t saved = eo_flush_denormals_begin();
+    const uint64_t saved = eo_flush_denormals_begin();
     for (int turn = 0; turn < turns; turn++)
         take_turn(&b);
     eo_flush_denormals_end(saved);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/float_mode.h"
 #include "tests/conformance/ranks.h"
 
 enum { GUARD_BYTES = 256, GUARD = 0xa5, MEMORY_BYTES = 48 << 20 };
@@ -179,20 +180,20 @@ static void rank_order_body(struct test_rank *self)
         TEST_EXPECT(self, recv[i] == want, "element %u is %g, not %g", i, (double)recv[i], (double)want);
 }
 
-#if defined(__x86_64__)
+#if EO_FLOAT_MODE_FLUSH
 /* Sums of denormals are denormals, and zeros for who flushes them: in turns, both already under way at one time. */
 static void float_mode_body(struct test_rank *self)
 {
-    enum { COUNT = 37, TIMES = 4, FLUSH = 0x8040 }; /* flush to zero, denormals are zero */
-    const unsigned mode = __builtin_ia32_stmxcsr();
+    enum { COUNT = 37, TIMES = 4 };
+    const uint64_t mode = eo_float_mode_get();
     float *send = test_take(self, COUNT * self->rank_count * sizeof(float)), recv[TIMES][COUNT];
     for (uint32_t i = 0; i < COUNT * self->rank_count; i++)
         send[i] = float_of(1000);
     for (int t = 0; t < TIMES; t++) {
-        __builtin_ia32_ldmxcsr(mode | (t % 2 ? FLUSH : 0));
+        eo_float_mode_set(mode | (t % 2 ? EO_FLOAT_MODE_FLUSH : 0));
         TEST_HOLDS(self, self->ops->reduce_scatter(self->reduce, recv[t], send, COUNT, EO_DTYPE_FP32, "mode", NULL) == EO_OK);
     }
-    __builtin_ia32_ldmxcsr(mode);
+    eo_float_mode_set(mode);
     TEST_HOLDS(self, self->ops->quiesce(self->reduce) == EO_OK);
     const uint32_t ranks = self->rank_count;
     for (int t = 0; t < TIMES && ranks > 1; t++)
@@ -236,7 +237,7 @@ void values_cases(uint32_t rank_count)
     test_report("a reduce-scatter has the bits of a plain sum and touches nothing else", rank_count);
     test_run_ranks(&settings, rank_order_body);
     test_report("sums are taken in rank order in fp32", rank_count);
-#if defined(__x86_64__)
+#if EO_FLOAT_MODE_FLUSH
     test_run_ranks(&settings, float_mode_body);
     test_report("sums are made in the floating-point mode of who asks for them", rank_count);
 #endif

@@ -232,7 +232,7 @@ Test(team, more_threads_than_there_may_be_are_refused_with_the_remedy)
     eo_team_destroy(&team);
 }
 
-#if defined(__x86_64__)
+#if EO_FLOAT_MODE_FLUSH
 static void denormal_task(void *arg, uint32_t index)
 {
     volatile float tiny = 1e-38f;
@@ -248,7 +248,7 @@ Test(team, workers_compute_under_the_callers_float_control)
     eo_team *team = NULL;
     cr_assert_eq(eo_team_create(&team, 3), EO_OK);
     for (int flush = 0; flush < 4; flush++) {
-        const uint32_t saved = flush % 2 ? eo_flush_denormals_begin() : 0;
+        const uint64_t saved = flush % 2 ? eo_flush_denormals_begin() : 0;
         eo_team_run(team, 64, denormal_task, results);
         if (flush % 2)
             eo_flush_denormals_end(saved);

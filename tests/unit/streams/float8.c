@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/float_mode.h"
 #include "streams/bf16.h"
 #include "streams/cpu/device.h"
 
@@ -194,7 +195,6 @@ Test(float8, every_instruction_set_rounds_alike)
     }
 }
 
-#if defined(__x86_64__)
 /* Goal: threads that treat denormals as zero have the same bits. Method: all bf16 numbers with the smallest, a usual and the
  * largest scale, in the usual modes and in those of products. */
 Test(float8, denormal_modes_change_no_bit)
@@ -203,22 +203,21 @@ Test(float8, denormal_modes_change_no_bit)
     static uint16_t weights[1 << 16], wide[2][1 << 16];
     static uint8_t narrow[2][1 << 16];
     const struct eo_cpu_kernels *kernels = eo_cpu_kernels_best();
-    const unsigned usual = __builtin_ia32_stmxcsr();
+    const uint64_t usual = eo_float_mode_get();
     for (uint32_t i = 0; i < 1 << 16; i++)
         weights[i] = (uint16_t)i;
     for (int e = 0; e < 3; e++) {
         for (int zero = 0; zero < 2; zero++) {
             const float scale = ldexpf(1, exponents[e]);
-            __builtin_ia32_ldmxcsr(zero ? usual | 0x8040 : usual);
+            eo_float_mode_set(zero ? usual | EO_FLOAT_MODE_FLUSH : usual);
             kernels->narrow_float8(narrow[zero], weights, eo_float8_inverse(scale), 1 << 16);
             kernels->widen_float8(wide[zero], narrow[zero], scale, 1 << 16);
-            __builtin_ia32_ldmxcsr(usual);
+            eo_float_mode_set(usual);
         }
         cr_assert_eq(memcmp(narrow[0], narrow[1], sizeof(narrow[0])), 0, "2^%d", exponents[e]);
         cr_assert_eq(memcmp(wide[0], wide[1], sizeof(wide[0])), 0, "2^%d", exponents[e]);
     }
 }
-#endif
 
 /* A team that runs its tasks backwards. */
 static void run_backwards(void *team, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg)
