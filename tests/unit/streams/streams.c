@@ -282,12 +282,13 @@ Test(reserve, gives_zeroed_resident_memory_or_says_what_is_missing)
     cr_assert_eq(eo_device_create(&device, "cpu", &params), EO_OK);
     static const uint64_t sizes[] = {1, 4096, 4097, (2 << 20) - 1, 2 << 20, (5 << 20) + 12345};
     static unsigned char resident[4096];
+    const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
     for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++) {
         void *memory;
         cr_assert_eq(device->ops->reserve(device, EO_MEMORY_KIND_PRIVATE, sizes[k], &memory), EO_OK);
         cr_expect_eq((uintptr_t)memory % (sizes[k] >= 2 << 20 ? 2 << 20 : 4096), 0);
         cr_assert_eq(mincore(memory, sizes[k], resident), 0);
-        for (uint64_t page = 0; page * 4096 < sizes[k]; page++)
+        for (uint64_t page = 0; page * page_bytes < sizes[k]; page++)
             cr_assert(resident[page] & 1, "page %d of %d bytes is not there", (int)page, (int)sizes[k]);
         for (uint64_t i = 0; i < sizes[k]; i++)
             cr_assert_eq(((unsigned char *)memory)[i], 0);
