@@ -263,7 +263,8 @@ static void softmax(eo_dtype d, uint32_t heads, uint32_t queries, uint32_t first
         const uint64_t at = query * heads * SIZE + head * SIZE, hidden = packed ? first + query - (uint64_t)positions[query] : 0;
         double max = -INFINITY, sum = 0, dot = 0;
         for (uint64_t key = hidden; key < seen; key++)
-            max = fmax(max, 0.3 * (double)from[key]);
+            if (max < 0.3 * (double)from[key]) /* by fmax, gcc 12 fails for ARM */
+                max = 0.3 * (double)from[key];
         for (uint64_t key = hidden; key < seen; key++)
             sum += exp(0.3 * (double)from[key] - max);
         for (uint64_t i = 0; i < SIZE; i++)

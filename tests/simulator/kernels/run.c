@@ -15,10 +15,6 @@
 
 #include "tests/simulator/kernels/host/cuda_runtime_api.h"
 
-#if !defined(__x86_64__)
-#error "the switch between fibers is written for x86-64"
-#endif
-
 enum state { FRESH, READY, AT_BARRIER, AT_SHUFFLE, ENDED };
 
 struct thread {
@@ -57,8 +53,11 @@ static _Thread_local __attribute__((tls_model("initial-exec"))) struct host {
 _Thread_local struct runner *kernel_runner;
 void (*kernel_on_traffic)(const struct kernel_traffic *traffic);
 
-/* Saves what a function has to keep on the old stack, and takes it from the new one. */
+/* Saves what a function has to keep on the old stack, and takes it from the new one. Of these words one is where it returns to;
+ * none of it by `ret`, whose target would be guessed from the calls of the old stack. */
 void kernel_switch(void **save_stack_pointer, void *stack_pointer);
+#if defined(__x86_64__)
+enum { SAVED_WORDS = 6, RETURN_WORD = 6 /* just behind them */ };
 __asm__(".text\n"
         ".globl kernel_switch\n"
         ".type kernel_switch, @function\n"
@@ -67,8 +66,27 @@ __asm__(".text\n"
         "    movq %rsp, (%rdi)\n"
         "    movq %rsi, %rsp\n"
         "    popq %r15\n    popq %r14\n    popq %r13\n    popq %r12\n    popq %rbx\n    popq %rbp\n"
-        "    popq %rcx\n    jmp *%rcx\n" /* no `ret`: its target would be guessed from the calls of the old stack */
+        "    popq %rcx\n    jmp *%rcx\n"
         ".size kernel_switch, .-kernel_switch\n");
+#elif defined(__aarch64__)
+enum { SAVED_WORDS = 20, RETURN_WORD = 11 };
+__asm__(".text\n"
+        ".globl kernel_switch\n"
+        ".type kernel_switch, %function\n"
+        "kernel_switch:\n"
+        "    stp x19, x20, [sp, -160]!\n    stp x21, x22, [sp, 16]\n    stp x23, x24, [sp, 32]\n"
+        "    stp x25, x26, [sp, 48]\n    stp x27, x28, [sp, 64]\n    stp x29, x30, [sp, 80]\n"
+        "    stp d8, d9, [sp, 96]\n    stp d10, d11, [sp, 112]\n    stp d12, d13, [sp, 128]\n    stp d14, d15, [sp, 144]\n"
+        "    mov x9, sp\n    str x9, [x0]\n"
+        "    mov sp, x1\n"
+        "    ldp x21, x22, [sp, 16]\n    ldp x23, x24, [sp, 32]\n    ldp x25, x26, [sp, 48]\n"
+        "    ldp x27, x28, [sp, 64]\n    ldp x29, x16, [sp, 80]\n    ldp d8, d9, [sp, 96]\n    ldp d10, d11, [sp, 112]\n"
+        "    ldp d12, d13, [sp, 128]\n    ldp d14, d15, [sp, 144]\n    ldp x19, x20, [sp], 160\n"
+        "    br x16\n"
+        ".size kernel_switch, .-kernel_switch\n");
+#else
+#error "the switch between fibers is written for x86-64 and ARM"
+#endif
 
 /* The next thread in `order` that can go on. */
 static inline uint32_t next_runnable(struct host *h)
@@ -152,11 +170,11 @@ static void fiber_main(void)
 static void reset_fibers(void)
 {
     for (uint32_t f = 0; f < THREADS_MAX; f++) {
-        /* As kernel_switch leaves it: six registers, then where it returns to; a function begins 8 bytes off 16. */
+        /* As kernel_switch leaves it. On x86-64 a function begins 8 bytes off 16. */
         /* Stacks a power of two apart would share a few lines of the cache: their tops are spread. */
         void **top = (void **)(host->runner.stacks + (uintptr_t)(f + 1) * STACK_BYTES - 64 - f * 7 % 64 * 256);
-        *top = (void *)(uintptr_t)fiber_main;
-        host->fibers[f].stack_pointer = top - 6;
+        host->fibers[f].stack_pointer = top - SAVED_WORDS;
+        (top - SAVED_WORDS)[RETURN_WORD] = (void *)(uintptr_t)fiber_main;
         host->free_fibers[f] = THREADS_MAX - 1 - f;
     }
     host->free_count = THREADS_MAX;
