@@ -126,6 +126,8 @@ void tool_report_start(const struct tool_job *job)
         printf("peak of the step's own matrix products, all ranks at once: %.0f GFLOP/s\n",
                job->peak_flops_per_s * 1e-9);
     report_bf16(job);
+    if (!tool_options_on_gpu(o) && strcmp(eo_kernels_at(0), "plain") == 0)
+        printf("kernels: plain, those for any processor; faster ones are for x86-64 with AVX2 or AVX-512\n");
     if (strcmp(eo_transformer_kernels(job->transformer), "reference") == 0 && strcmp(eo_kernels_name(), "reference") != 0)
         printf("kernels: those in plain C, a few times slower, for no others write gradients in bf16 beside fp32; give --dtype "
                "bf16 "
