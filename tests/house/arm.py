@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+#
+# Goal: all C files of the library, the layers, the programs and the unit tests can be built for ARM (aarch64 Linux).
+# Method: Debian's cross compiler takes each as this build's compiler did, with its options for headers and optimization. The other
+#         libraries' headers are this machine's. Nothing is linked or run. An intrinsic of x86 is refused.
+# usage: arm.py SOURCE BUILD
+import concurrent.futures
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
+from tap import finish, result
+
+source, build = (os.path.realpath(word) for word in sys.argv[1:])
+rooms = ("base/", "streams/", "buffers/", "cluster/", "runtime/", "layers/", "tools/", "tests/unit/")
+compiler = shutil.which("aarch64-linux-gnu-gcc")
+if not compiler:
+    print("1..0 # SKIP there is no aarch64-linux-gnu-gcc (Debian: gcc-aarch64-linux-gnu, libc6-dev-arm64-cross)")
+    sys.exit()
+if subprocess.run([compiler, "-E", "-"], input="#include <stdio.h>\n", text=True, capture_output=True, check=False).returncode:
+    print("1..0 # SKIP there is no C library for aarch64-linux-gnu-gcc (Debian: libc6-dev-arm64-cross)")
+    sys.exit()
+
+
+def refused(options, path, text=None):
+    """What the compiler says, "" where it takes the file."""
+    done = subprocess.run([compiler, *options, "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-ffp-contract=off",
+                           "-idirafter", "/usr/include", "-idirafter", f"/usr/include/{os.uname().machine}-linux-gnu", "-c", path, "-o", "/dev/null"], cwd=build, input=text,
+                          capture_output=True, text=True, check=False)
+    return done.stderr or f"status {done.returncode}" if done.returncode else ""
+
+
+options_of = {}
+with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
+    for command in json.load(file):
+        path = os.path.realpath(os.path.join(command["directory"], command["file"]))
+        if path.endswith(".c") and os.path.relpath(path, source).startswith(rooms):
+            words, kept = shlex.split(command["command"])[1:], []
+            for at, word in enumerate(words):
+                if word.startswith(("-I", "-D", "-O", "-std=", "-fPIC")):
+                    kept.append(word)
+                elif word == "-isystem":
+                    kept += words[at:at + 2]
+            options_of.setdefault(path, kept)
+
+result(refused(["-x", "c", "-std=c11"], "-", "void f(void) { __builtin_ia32_pause(); }\n"), "an intrinsic of x86 is refused")
+with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    said = [text for text in pool.map(lambda one: refused(one[1], one[0]), sorted(options_of.items())) if text]
+result(options_of and not said, f"{len(options_of)} C files are taken without a warning", said[:5])
+finish()
