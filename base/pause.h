@@ -7,7 +7,7 @@
 #ifndef EO_BASE_PAUSE_H
 #define EO_BASE_PAUSE_H
 
-static inline void eo_pause(void)
+static inline void eo_spin_pause(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();

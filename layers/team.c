@@ -83,7 +83,7 @@ static bool wait_for_run(struct cpu_team *team, uint64_t done, uint64_t *run)
     for (int spin = 0; spin < TEAM_SPINS; spin++) {
         if (join_run(team, done, run))
             return true;
-        eo_pause();
+        eo_spin_pause();
     }
     bool joined = false;
     pthread_mutex_lock(&team->mutex);
@@ -117,7 +117,7 @@ static void wait_until_idle(struct cpu_team *team)
     for (int spin = 0; spin < TEAM_SPINS; spin++) {
         if (run_is_idle(team))
             return;
-        eo_pause();
+        eo_spin_pause();
     }
     pthread_mutex_lock(&team->mutex);
     atomic_store(&team->caller_sleeps, true);

@@ -44,7 +44,7 @@ bool eo_gate_wait(struct eo_gate *gate, bool (*ready)(void *arg), void *arg, uin
     for (uint32_t i = 0; i < SPINS; i++) {
         if (ready(arg))
             return true;
-        eo_pause();
+        eo_spin_pause();
     }
     bool in_time = true;
     for (;;) {
