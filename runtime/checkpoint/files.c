@@ -36,10 +36,8 @@ eo_status eo_checkpoint_io_error(struct checkpoint_error *error, int number, con
     va_start(arguments, format);
     const int used = vsnprintf(error->text, sizeof(error->text), format, arguments);
     va_end(arguments);
-    char reason[128];
     if (number && used >= 0 && (size_t)used < sizeof(error->text))
-        snprintf(error->text + used, sizeof(error->text) - (size_t)used, ": %s%s",
-                 strerror_r(number, reason, sizeof(reason)), advice_for(number));
+        snprintf(error->text + used, sizeof(error->text) - (size_t)used, ": %s%s", strerror(number), advice_for(number));
     return EO_ERR_IO;
 }
 

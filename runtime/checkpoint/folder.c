@@ -11,10 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/hashing.h"
 #include "runtime/checkpoint/files.h"
+
+#ifndef RENAME_EXCHANGE /* musl's headers have neither it nor its call */
+#define RENAME_EXCHANGE (1 << 1)
+#endif
 
 /* -- manifest ------------------------------------------------------------------------------------------------------*/
 
@@ -374,7 +379,7 @@ static eo_status give_name(const char *from, const char *to, struct checkpoint_e
     if (rename(from, to) == 0)
         return EO_OK;
     if (errno == EEXIST || errno == ENOTEMPTY) {
-        if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0)
+        if (syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0)
             return EO_OK; /* the old one is `from` now */
         if (errno == EINVAL || errno == ENOSYS) {
             snprintf(old, sizeof(old), "%s.old", to);

@@ -95,7 +95,7 @@ static void read_owner(const char *path, char owner[OWNER_BYTES])
 
 eo_status eo_checkpoint_lock(int *out, const char *folder, const eo_log *log, struct checkpoint_error *error)
 {
-    char path[CHECKPOINT_PATH_MAX], owner[OWNER_BYTES], reason[128];
+    char path[CHECKPOINT_PATH_MAX], owner[OWNER_BYTES];
     *out = -1;
     const int used = snprintf(path, sizeof(path), "%s/.lock", folder);
     if (used < 0 || used >= (int)sizeof(path)) {
@@ -122,8 +122,7 @@ eo_status eo_checkpoint_lock(int *out, const char *folder, const eo_log *log, st
                                      path);
         return EO_ERR_INVALID;
     default:
-        eo_log_write(log, EO_LOG_WARN, "cannot lock %s: %s; let no other run write there",
-                     path, strerror_r(errno, reason, sizeof(reason)));
+        eo_log_write(log, EO_LOG_WARN, "cannot lock %s: %s; let no other run write there", path, strerror(errno));
         return EO_OK;
     }
 }
