@@ -66,7 +66,12 @@ static eo_status describe(struct tool_export *export, const struct tool_export_s
     snprintf(export->path, sizeof(export->path), "%s", settings->path);
     for (size_t end = strlen(export->path); end > 1 && export->path[end - 1] == '/'; end--)
         export->path[end - 1] = '\0';
-    snprintf(export->partial, sizeof(export->partial), "%s.new-%ld", export->path, (long)getpid());
+    if (tool_export_is_partial(export->path))
+        return tool_problem_set(
+            problem, EO_ERR_INVALID,
+            "--export %s: unfinished exports have such names, and the next one removes them; choose another name",
+            export->path);
+    tool_export_name_partial(export);
     export->tensors = calloc(export->tensor_count + 1, sizeof(*export->tensors));
     if (!export->tensors)
         return NO_MEMORY();
@@ -141,6 +146,11 @@ static eo_status check_place(const struct tool_export *export, struct tool_probl
     if (access(parent, W_OK | X_OK) != 0)
         return tool_problem_set(problem, EO_ERR_IO, "--export %s: cannot create anything in %s: %s", export->path, parent,
                                 strerror(errno));
+    if (lstat(export->partial, &info) != 0 && errno == ENAMETOOLONG)
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--export %s: too long, with the end that it has until it is whole; choose "
+                                "a shorter name",
+                                export->path);
     tool_export_remove_left(parent, export->path);
     if (statvfs(parent, &disk) == 0 && (uint64_t)disk.f_bavail * disk.f_frsize < export->bytes)
         return tool_problem_set(problem, EO_ERR_IO,

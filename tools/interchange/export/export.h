@@ -3,9 +3,9 @@
  * Weights to files that others read: a Hugging Face folder (config.json and model.safetensors, or several files with an
  * index), or a GPT-2 checkpoint of llm.c where the path ends in ".bin".
  *
- * What is written has another name until all of it is on the disk: the path and ".new-" and a number. Whatever fails
- * before takes it away again, so that under the path there is the whole model or nothing; what a run left that was killed,
- * the next export to the path does.
+ * What is written has another name until all of it is on the disk: the path and ".evenodd-export-" and a number.
+ * Whatever fails before takes it away again, so that under the path there is the whole model or nothing; what a run left that
+ * was killed, the next export to the path does.
  */
 #ifndef EO_TOOLS_INTERCHANGE_EXPORT_EXPORT_H
 #define EO_TOOLS_INTERCHANGE_EXPORT_EXPORT_H
@@ -109,7 +109,10 @@ EO_NODISCARD eo_status tool_export_weights(const struct tool_export_settings *se
 
 /* --- between the files of this part ------------------------------------------------------------------------------- */
 
-/* export_partial.c: a lock on what has just been made under the partial name; and away with those that nobody has locked. */
+/* partial.c: the partial name, and whether a path is such a name; a lock on what has just been made under it; and away with
+ * those that nobody has locked. */
+void tool_export_name_partial(struct tool_export *export);
+bool tool_export_is_partial(const char *path);
 EO_NODISCARD eo_status tool_export_lock(struct tool_export *export, struct tool_problem *problem);
 EO_NODISCARD eo_status tool_export_lock_file(struct tool_export *export, struct tool_problem *problem);
 void tool_export_remove_left(const char *parent, const char *path);

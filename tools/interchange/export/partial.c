@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * What an export is called until it is whole: PATH.new- and the number of its process, under a lock for as long as the
- * process lives. One that nobody has locked was left by a process that was killed, on whichever host that was, and the
- * next export to the same path removes it. Where the file system has no locks, nothing is removed. Of a folder its first
+ * What an export is called until it is whole: PATH.evenodd-export- and the number of its process, under a lock for as long as
+ * the process lives. One that nobody has locked was left by a process that was killed, on whichever host that was, and the
+ * next export to the same path removes it. So no file of a user may have such a name: nobody types it by chance, and
+ * --export refuses it. Where the file system has no locks, nothing is removed. Of a folder its first
  * file of weights is locked, and the folder itself until that is there: NFS tells other hosts of locks on files alone.
  */
 #include <dirent.h>
@@ -16,12 +17,30 @@
 
 #include "tools/interchange/export/export.h"
 
-static const char suffix[] = ".new-";
+static const char suffix[] = ".evenodd-export-";
 
 static bool ends_in(const char *name, const char *end)
 {
     const size_t length = strlen(name), wanted = strlen(end);
     return length >= wanted && strcmp(name + length - wanted, end) == 0;
+}
+
+static bool is_number(const char *text)
+{
+    return *text && text[strspn(text, "0123456789")] == '\0';
+}
+
+void tool_export_name_partial(struct tool_export *export)
+{
+    snprintf(export->partial, sizeof(export->partial), "%s%s%ld", export->path, suffix, (long)getpid());
+}
+
+bool tool_export_is_partial(const char *path)
+{
+    const char *last = NULL;
+    for (const char *at = path; (at = strstr(at, suffix)); at++)
+        last = at;
+    return last && is_number(last + sizeof(suffix) - 1);
 }
 
 /* A file for writing: some file systems lock no other. */
@@ -91,8 +110,8 @@ static bool remove_locked(int parent, const char *name, int partial)
 static bool is_partial_of(const char *name, const char *base)
 {
     const size_t length = strlen(base), digits = length + sizeof(suffix) - 1;
-    return strncmp(name, base, length) == 0 && strncmp(name + length, suffix, sizeof(suffix) - 1) == 0 && name[digits] &&
-           name[digits + strspn(name + digits, "0123456789")] == '\0';
+    return strncmp(name, base, length) == 0 && strncmp(name + length, suffix, sizeof(suffix) - 1) == 0 &&
+           is_number(name + digits);
 }
 
 void tool_export_remove_left(const char *parent, const char *path)
