@@ -175,6 +175,9 @@ result $? 'nor where there is no such program'
 timeout 60 "$launch" -n 2 --restarts 2 sh -c 'while :; do echo y; sleep 0.01; done' 2>"$work/err" | head -n 1 >"$work/out"
 says 'was killed by signal 13' && ! says 'restart 1'
 result $? 'nor where nobody reads what the ranks write'
+run timeout -k 1 20 env --ignore-signal=CHLD "$launch" -n 2 sh -c 'exit $((3 * EVENODD_RANK))'
+[ $status = 3 ]
+result $? 'it sees its ranks end under a parent that ignores SIGCHLD'
 run "$launch" -n 2 --label sh -c 'echo out $EVENODD_RANK; echo err $EVENODD_RANK >&2'
 [ $status = 0 ] && grep -qx '\[1\] out 1' "$work/out" && grep -qx '\[0\] err 0' "$work/err"
 result $? 'it puts the rank in front of each line'

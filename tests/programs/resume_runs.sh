@@ -269,6 +269,12 @@ if [ "$tool" != - ]; then # files and folders, in which no device has a part
         [ -f special/step-000000000012/manifest ] && [ ! -L special/step-000000000012/manifest ]
     result $? 'what lies where a checkpoint is to be written is replaced, not written to'
 
+    rm -rf special victim && mkdir special victim && echo mine >victim/manifest && echo mine >victim/rank-00000 &&
+        ln -s ../victim special/step-000000000012.new && limited --checkpoint special
+    [ $? = 1 ] && grep -q 'step-000000000012.new is a link; remove it' err && [ "$(ls victim)" = "$(printf 'manifest\nrank-00000')" ] &&
+        [ "$(cat victim/manifest victim/rank-00000)" = "$(printf 'mine\nmine')" ] && [ ! -e special/step-000000000012 ]
+    result $? 'a link to a folder where a checkpoint is to be written is refused, and nothing is written through it'
+
     "$tool" verify damaged >out 2>err
     [ $? = 2 ] && grep -q 'rank-00001: .* damaged' err && "$tool" verify saved >out 2>err &&
         [ "$(grep -c ': good' out)" = "$(ls saved | wc -l)" ] && "$tool" ls saved >out 2>err &&

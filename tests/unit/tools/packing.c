@@ -5,6 +5,7 @@
  * Method: a token file written here, whose tokens tell document and place.
  */
 #include <criterion/criterion.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -252,4 +253,43 @@ Test(packing, files_with_different_boundaries_train_together_but_are_not_packed)
     tool_data_fini(&data);
     unlink(path);
     unlink(other);
+}
+
+/* Packing reads the tokens twice, and takes memory in between: there the file's tokens become `changed`. */
+static const uint16_t *changed;
+void *__real_calloc(size_t number, size_t bytes);
+void *__wrap_calloc(size_t number, size_t bytes);
+void *__wrap_calloc(size_t number, size_t bytes)
+{
+    if (changed) {
+        const int file = open(path, O_WRONLY);
+        cr_assert_eq(pwrite(file, changed, count * sizeof(*changed), 1024), (ssize_t)(count * sizeof(*changed)));
+        close(file);
+        changed = NULL;
+    }
+    return __real_calloc(number, bytes);
+}
+
+Test(packing, a_file_that_changes_while_it_is_read_is_refused)
+{
+    static uint16_t none[TOKENS_MAX], many[TOKENS_MAX];
+    const uint16_t *const tokens[] = {none, many}; /* fewer documents, and more */
+    for (uint32_t i = 0; i < TOKENS_MAX; i++) {
+        none[i] = BOUNDARY;
+        many[i] = i % 2 ? 9 : BOUNDARY;
+    }
+    for (int i = 0; i < 2; i++) {
+        struct tool_data data;
+        count = 0;
+        for (uint32_t d = 0; d < DOCUMENTS; d++)
+            add_document(d, d % 23 + 1);
+        write_file(BOUNDARY, false);
+        cr_assert_eq(tool_data_map_tokens(&data, path, VOCABULARY, false, &problem), EO_OK, "%s", problem.text);
+        changed = tokens[i];
+        cr_assert_eq(tool_data_pack(&data, SEQ, &problem), EO_ERR_IO);
+        cr_assert_null(changed);
+        cr_assert(strstr(problem.text, "a token file changes while it is read"), "%s", problem.text);
+        tool_data_fini(&data);
+        unlink(path);
+    }
 }
