@@ -181,21 +181,35 @@ result $? 'it sees its ranks end under a parent that ignores SIGCHLD'
 run "$launch" -n 2 --label sh -c 'echo out $EVENODD_RANK; echo err $EVENODD_RANK >&2'
 [ $status = 0 ] && grep -qx '\[1\] out 1' "$work/out" && grep -qx '\[0\] err 0' "$work/err"
 result $? 'it puts the rank in front of each line'
-"$launch" -n 2 sh -c 'echo $$ >'"$work"'/pid-$EVENODD_RANK; sleep 600 & echo $! >'"$work"'/child-$EVENODD_RANK; wait' \
-    >"$work/out" 2>"$work/err" &
-pid=$!
-while [ ! -s "$work/child-0" ] || [ ! -s "$work/child-1" ]; do sleep 0.02; done
-kill -KILL $pid
-wait $pid 2>/dev/null
-tries=0
+run sh -c "exec $launch -n 1 --label echo out >/dev/full"
+[ $status = 1 ] && says "the ranks' output cannot be written"
+result $? 'labelled output that does not arrive is no success'
+run sh -c "ulimit -f 1; exec $launch -n 1 sh -c 'exec yes >$work/yes'"
+[ $status = 3 ] && says 'was killed by signal 25'
+result $? 'its programs meet a limit on the size of files as ever'
 lives() { for name; do kill -0 "$(cat "$work/$name")" 2>/dev/null && return 0; done; return 1; }
-while lives pid-0 pid-1 child-0 child-1; do
-    tries=$((tries + 1))
-    [ $tries -lt 500 ] || break
-    sleep 0.02
-done
-[ $tries -lt 500 ]
+outlived() # REDIRECTIONS
+{
+    rm -f "$work"/pid-* "$work"/child-*
+    # shellcheck disable=SC2016
+    eval '"$launch" -n 2 sh -c '\''echo $$ >"$0/pid-$EVENODD_RANK"; sleep 600 & echo $! >"$0/child-$EVENODD_RANK"; wait'\'' "$work" \
+        >"$work/out" 2>"$work/err" '"$1"' &'
+    pid=$!
+    while [ ! -s "$work/child-0" ] || [ ! -s "$work/child-1" ]; do sleep 0.02; done
+    kill -KILL $pid
+    wait $pid 2>/dev/null
+    tries=0
+    while lives pid-0 pid-1 child-0 child-1; do
+        tries=$((tries + 1))
+        [ $tries -lt 500 ] || break
+        sleep 0.02
+    done
+    [ $tries = 500 ]
+}
+! outlived ''
 result $? 'neither ranks nor what these have started outlive a launcher that is killed'
+! outlived '<&- >&-'
+result $? 'nor one whose standard input and output are closed'
 "$launch" -n 2 sh -c 'trap "echo stop; exit 0" TERM; echo >'"$work"'/up-$EVENODD_RANK; while :; do sleep 0.05; done' \
     >"$work/out" 2>"$work/err" &
 pid=$!

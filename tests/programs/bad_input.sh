@@ -620,4 +620,12 @@ refuse_head 'headtohead: more memory than there is' 'available' $beyond --text "
 "$train" $small >/dev/full 2>"$work/err"
 [ $? = 1 ] && grep -q 'standard output cannot be written' "$work/err"
 result $? 'output to a full disk is no success'
+for streams in 1 2 '0 1 2'; do
+    # shellcheck disable=SC2086
+    (cd "$work/run" && for fd in $streams; do eval "exec $fd>&-"; done && exec "$train" $small --log log.jsonl --csv table.csv) \
+        >"$work/out" 2>"$work/err"
+    [ $? = "$(case $streams in *1*) echo 1 ;; *) echo 0 ;; esac)" ] && [ -s "$work/run/log.jsonl" ] &&
+        ! grep -v '^{' "$work/run/log.jsonl" >>"$work/err" && ! grep -v , "$work/run/table.csv" >>"$work/err"
+    result $? "of closed streams ($streams) nothing goes into the files of a run, and lost output is no success"
+done
 finish

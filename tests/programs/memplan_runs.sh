@@ -742,6 +742,8 @@ run 2 'config.json' --model .
 result $? 'a folder without a config'
 run 2 'folder' --model tiny --svg nowhere/plan.svg
 result $? 'a picture into a folder that is not there'
+(ulimit -f 8 && run 2 'File too large' --model tiny --json --svg cut.svg --html cut.html) && [ ! -e cut.html ]
+result $? 'a limit on the size of files is said, and leaves no half file'
 
 # Speed: generous, for machines that do other things too.
 start=$(date +%s%N)

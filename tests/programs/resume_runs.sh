@@ -305,6 +305,10 @@ if [ "$tool" != - ]; then # files and folders, in which no device has a part
         "$tool" convert again model2 >out 2>err && cmp model/model.safetensors model2/model.safetensors
     result $? 'evenodd-checkpoint convert, to safetensors and back: the same bits'
 
+    (ulimit -f 16 && exec "$tool" convert saved model3 >out 2>err)
+    [ $? = 2 ] && grep -q 'File too large' err && ! ls -d model3*
+    result $? 'convert says a limit on the size of files, and leaves nothing'
+
     "$tool" convert saved model3 --ranks 2 >out 2>err
     [ $? = 2 ] && grep -q -e '--ranks is for a checkpoint to write' err && "$tool" convert model again3 --dtype bf16 >out 2>err
     [ $? = 2 ] && grep -q -e '--dtype is for other formats' err && [ ! -e model3 ] && [ ! -e again3 ]

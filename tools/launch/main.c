@@ -201,7 +201,9 @@ int main(int argc, char **argv)
         if (settings.launch.interrupted)
             break;
     }
-    tool_launch_await_reader(&settings.launch);
+    const bool is_written = tool_launch_await_reader(&settings.launch);
     tool_launch_fini(&settings.launch);
-    return status;
+    if (!is_written)
+        fprintf(stderr, "%s: the ranks' output cannot be written: it is incomplete\n", program_invocation_short_name);
+    return status == TOOL_EXIT_OK && !is_written ? TOOL_EXIT_FAILED : status;
 }

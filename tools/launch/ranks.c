@@ -109,6 +109,7 @@ static void become_rank(const struct tool_launch *launch, uint32_t rank, const c
     set_number("EVENODD_JOB", (uint64_t)parent);
     setenv("EVENODD_TOKEN", token, 1);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    signal(SIGXFSZ, SIG_DFL); /* ignored by us (tool_arguments_parse), and inherited */
     execvp(launch->command[0], launch->command);
     dprintf(STDERR_FILENO, "%s: %s: %s\n", program_invocation_short_name, launch->command[0], strerror(errno));
     _exit(EXIT_NOT_STARTED);
@@ -295,15 +296,17 @@ static void take_signals(struct tool_launch *launch)
 }
 
 /* Where the ranks were ended, nobody may ever read the rest; else all of it is waited for, or a signal. */
-void tool_launch_await_reader(struct tool_launch *launch)
+bool tool_launch_await_reader(struct tool_launch *launch)
 {
     struct pollfd signals = {.fd = launch->signals, .events = POLLIN};
     const uint64_t end_ns = tool_now_ns() + LAST_READ_MS * UINT64_C(1000000);
+    bool is_out;
     fflush(NULL);
-    while (!tool_patient_end(0) && errno == EAGAIN && !(launch->interrupted && tool_now_ns() >= end_ns)) {
+    while (!(is_out = tool_patient_end(0)) && errno == EAGAIN && !(launch->interrupted && tool_now_ns() >= end_ns)) {
         (void)poll(&signals, 1, 10);
         take_signals(launch);
     }
+    return (is_out || errno == EAGAIN) && !ferror(stdout) && !ferror(stderr);
 }
 
 void tool_launch_pause(struct tool_launch *launch, uint32_t ms)

@@ -52,8 +52,9 @@ void tool_launch_fini(struct tool_launch *launch);
 
 /* One start; returns the exit status. */
 int tool_launch_run(struct tool_launch *launch, const char *token, uint32_t turn);
-/* At the end: until what was passed on has been read. After a signal that asked for the end, a second at most. */
-void tool_launch_await_reader(struct tool_launch *launch);
+/* At the end: until what was passed on has been read. After a signal that asked for the end, a second at most. False: some
+ * could not be written. */
+bool tool_launch_await_reader(struct tool_launch *launch);
 /* Between two starts; a signal that asks the launcher to end ends it. */
 void tool_launch_pause(struct tool_launch *launch, uint32_t ms);
 

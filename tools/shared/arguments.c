@@ -2,9 +2,12 @@
 #include "tools/shared/arguments.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <evenodd/common.h>
 
@@ -133,8 +136,19 @@ static void check_options(const struct argp *argp, const struct tool_arguments *
     }
 }
 
+/* A closed standard stream would become the next file that is opened, and what is printed would go there. What takes its place
+ * here can be neither read nor written, as before. */
+static void occupy_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)!open("/", O_PATH); /* the lowest number that is free */
+}
+
 void tool_arguments_parse(const struct argp *argp, const struct tool_arguments *arguments, void *input)
 {
+    occupy_standard_streams();
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the call that meets it */
     const struct argp_child children[] = {{.argp = argp}, {.argp = &door_argp}, {0}};
     const struct argp all = {.parser = hand_input_on, .children = children};
     argp_err_exit_status = TOOL_EXIT_BAD_INPUT;

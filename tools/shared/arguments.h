@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The command line, as every program of ours takes it: -h, --help, --usage, --version; an unknown option is told with the
- * nearest name; what is wrong ends the program with TOOL_EXIT_BAD_INPUT.
+ * nearest name; what is wrong ends the program with TOOL_EXIT_BAD_INPUT. Before, closed standard streams are occupied and
+ * SIGXFSZ is ignored, so no file is opened earlier.
  */
 #ifndef EO_TOOLS_SHARED_ARGUMENTS_H
 #define EO_TOOLS_SHARED_ARGUMENTS_H

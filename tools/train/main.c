@@ -281,7 +281,6 @@ static int train_main(struct train *train)
 int main(int argc, char **argv)
 {
     static struct train train;
-    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the call that meets it */
     tool_options_init(&train.settings.common);
     train.settings.sample_count = SAMPLE_DEFAULT;
     struct tool_problem problem;
