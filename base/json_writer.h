@@ -28,6 +28,8 @@
 #include <evenodd/common.h>
 #include <evenodd/log.h>
 
+#include "base/plain_text.h"
+
 struct eo_json {
     eo_write_fn write;
     void *user;
@@ -70,16 +72,7 @@ static inline void eo_json_begin(struct eo_json *json)
 static inline size_t eo_json_plain(const unsigned char *text)
 {
     const unsigned char c = text[0];
-    const size_t length = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
-    if (c < 0x20 || c == '"' || c == '\\' || c == 0x7f)
-        return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-    if ((c == 0xe0 && text[1] < 0xa0) || (c == 0xed && text[1] > 0x9f) || (c == 0xf0 && text[1] < 0x90) ||
-        (c == 0xf4 && text[1] > 0x8f))
-        return 0; /* too long a form, a surrogate, beyond the last character */
-    return length;
+    return c < 0x20 || c == '"' || c == '\\' || c == 0x7f ? 0 : eo_text_character(text);
 }
 
 static inline void eo_json_put_string(const struct eo_json *json, const char *text)

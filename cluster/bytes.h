@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/plain_text.h"
+
 struct eo_writer {
     unsigned char *at, *end;
     bool overran;
@@ -76,7 +78,8 @@ static inline void eo_get_text(struct eo_reader *r, char *out, size_t bytes)
     const unsigned char *text = eo_get_bytes(r, bytes);
     memset(out, 0, bytes);
     for (size_t i = 0; text && i + 1 < bytes && text[i]; i++)
-        out[i] = text[i] < 0x20 || text[i] == 0x7f ? '?' : (char)text[i];
+        out[i] = (char)text[i];
+    eo_text_clean(out);
 }
 
 #endif

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/hashing.h"
+#include "base/plain_text.h"
 #include "runtime/checkpoint/files.h"
 
 struct head_check {
@@ -36,7 +37,7 @@ static bool is_text(const char *text, size_t room)
 {
     const size_t length = strnlen(text, room);
     for (size_t i = 0; i < length; i++)
-        if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
+        if (eo_text_is_control((const unsigned char *)text + i))
             return false;
     return length > 0 && length < room;
 }

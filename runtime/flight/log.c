@@ -13,6 +13,7 @@
 #include <evenodd/plan.h>
 
 #include "base/check.h"
+#include "base/plain_text.h"
 #include "runtime/flight/recorder.h"
 
 enum { FILE_BYTES_MAX = 1 << 30 };
@@ -51,9 +52,7 @@ static bool read_all(int fd, unsigned char *data, uint64_t bytes)
 static void clean_text(unsigned char *text, size_t bytes)
 {
     text[bytes - 1] = '\0';
-    for (; *text; text++)
-        if (*text < 0x20 || *text == 0x7f)
-            *text = '?';
+    eo_text_clean((char *)text);
 }
 
 eo_status eo_flight_log_open(eo_flight_log **out, const char *path, const eo_log *log)

@@ -8,6 +8,7 @@
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/hashing.h"
+#include "base/plain_text.h"
 #include "base/sized.h"
 #include "buffers/layout.h"
 
@@ -35,7 +36,7 @@ static eo_status copy_name(const eo_log *log, char *to, const char *name, const 
     EO_REQUIRE(log, strlen(name) < EO_NAME_MAX, "the name of %s '%.40s...' is longer than %d bytes", what, name,
                EO_NAME_MAX - 1);
     for (const unsigned char *c = (const unsigned char *)name; *c; c++) /* a checkpoint with such a name would be refused */
-        EO_REQUIRE(log, *c >= ' ' && *c != 0x7f, "the name of a %s has a control character (0x%02x at byte %td); leave it out",
+        EO_REQUIRE(log, !eo_text_is_control(c), "the name of a %s has a control character (0x%02x at byte %td); leave it out",
                    what, *c, (const char *)c - name);
     memset(to, 0, EO_NAME_MAX);
     memcpy(to, name, strlen(name));

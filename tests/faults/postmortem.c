@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Goal: postmortem names the operation that a rank has not entered, where no end of a collective is known (GPUs) and where a
- * copy to disk is under way too.
+ * copy to disk is under way too. Files of strangers neither keep it busy nor command the terminal.
  * Method: flight recorders of two ranks with entries of the test's own, and the program's words.
  * usage: postmortem POSTMORTEM
  */
@@ -25,9 +25,14 @@ struct recorded {
     bool ended;
 };
 
-static const char *const names[] = {[EO_OP_ALL_GATHER] = "all-gather of block.0", [EO_OP_FORWARD] = "forward of block.0",
-                                    [EO_OP_BACKWARD] = "backward of block.0", [EO_OP_REDUCE_SCATTER] = "reduce-scatter of block.0",
-                                    [EO_OP_FETCH] = "fetch of block.0", [EO_OP_KIND_COUNT] = NULL};
+static const char *const names[] = {[EO_OP_ALL_GATHER] = "all-gather of block.0",
+                                    [EO_OP_FORWARD] = "forward of block.0",
+                                    [EO_OP_BACKWARD] = "backward of block.0",
+                                    [EO_OP_REDUCE_SCATTER] = "reduce-scatter of block.0",
+                                    [EO_OP_FETCH] = "fetch of block.0",
+                                    [EO_OP_ALL_REDUCE] = "all-reduce of \x1b[31m\xc2\x9b"
+                                                         "31m\xc3\xa4",
+                                    [EO_OP_KIND_COUNT] = NULL};
 
 /* All of step 1, up to an entry without a kind (EO_OP_KIND_COUNT). */
 static void record(uint32_t rank, const struct recorded *entries)
@@ -50,19 +55,49 @@ static void record(uint32_t rank, const struct recorded *entries)
     eo_timeline_fini(&ring);
 }
 
-/* The line about the missing rank, as the program prints it. */
-static bool says(const struct recorded *a, const struct recorded *b, const char *line)
+/* A sparse file of one rank of many, with as many operations as room. */
+static void record_sparse(void)
+{
+    enum { SPARSE_ENTRIES = 1000000 };
+    char path[64];
+    const struct flight_head head = {.magic = FLIGHT_MAGIC,
+                                     .version = FLIGHT_VERSION,
+                                     .entry_bytes = sizeof(struct eo_timeline_entry),
+                                     .rank_count = 65536,
+                                     .host = "h",
+                                     .name_count = 1,
+                                     .capacity = SPARSE_ENTRIES,
+                                     .count = SPARSE_ENTRIES,
+                                     .note = FLIGHT_NO_NAME,
+                                     .run = 1,
+                                     .made_ns = INT64_MAX};
+    snprintf(path, sizeof(path), "%s/0.flight", folder);
+    FILE *file = fopen(path, "w");
+    if (!file || fwrite(&head, sizeof(head), 1, file) != 1 || fflush(file) != 0 ||
+        ftruncate(fileno(file),
+                  FLIGHT_PAGE + (FLIGHT_NOTES + 1) * FLIGHT_NAME_BYTES + (off_t)SPARSE_ENTRIES * (off_t)head.entry_bytes) != 0)
+        exit(1);
+    fclose(file);
+}
+
+static bool tells(const char *line)
 {
     char command[600];
-    record(0, a);
-    record(1, b);
-    snprintf(command, sizeof(command), "'%s' '%s'", program, folder);
+    snprintf(command, sizeof(command), "timeout 20 '%s' '%s'", program, folder);
     FILE *output = popen(command, "r");
     told[output ? fread(told, 1, sizeof(told) - 1, output) : 0] = '\0';
     const bool good = output && pclose(output) == 0 && strstr(told, line);
     for (const char *at = told; !good && *at; at += strcspn(at, "\n") + 1)
         printf("# %.*s\n", (int)strcspn(at, "\n"), at);
     return good;
+}
+
+/* The line about the missing rank, as the program prints it. */
+static bool says(const struct recorded *a, const struct recorded *b, const char *line)
+{
+    record(0, a);
+    record(1, b);
+    return tells(line);
 }
 
 #define END {EO_OP_KIND_COUNT, false}
@@ -90,6 +125,11 @@ int main(int argc, char **argv)
         disk_near[] = {{EO_OP_ALL_GATHER, true}, {EO_OP_FETCH, false}, END};
     tap(says(disk_far, disk_near, "rank 1 has not entered reduce-scatter of block.0 of step 1; rank 0 is in it\n"),
         "a rank's open copy from disk is none that others take part in");
+    const struct recorded reduced[] = {{EO_OP_ALL_REDUCE, false}, END};
+    tap(says(reduced, reduced, "all ranks have entered all-reduce of ?[31m??31m\xc3\xa4 of step 1;"),
+        "what would command a terminal does not reach it");
+    record_sparse();
+    tap(tells("operations 0 ... 999999 are the same on all ranks\n"), "a sparse file of one of 65,536 ranks is told at once");
     for (uint32_t r = 0; r < RANKS; r++) {
         char path[64];
         snprintf(path, sizeof(path), "%s/%u.flight", folder, r);

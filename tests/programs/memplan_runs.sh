@@ -559,6 +559,22 @@ run 0 '0 differences' --diff a.json a.json
 result $? 'a plan does not differ from itself'
 run 1 'world' --diff a.json b.json
 result $? 'plans that differ are told apart, and exit status 1'
+# Names with ESC, BEL and U+009B, as a file has them and as JSON can write them.
+escape=$(printf '\033') bell=$(printf '\007') csi=$(printf '\302\233')
+plain() { ! LC_ALL=C grep -q "[$escape$bell]\|$csi" out err; }
+names=x${escape}y${bell}z$csi escaped='x\u001by\u0007z\u009b'
+printf '{"plan": {"rows": [{"name": "%s", "category": "weights", "offset": 0, "bytes": 1}]}}\n' "$escaped" >hostile
+run 1 'x?y?z?? ' --kernels cpu --model tiny --verify hostile && plain && printf 'settings: --%s\n' "$names" >hostile &&
+    run 2 'x?y?z??' --model tiny --verify hostile && plain && printf '{"settings": "--%s"}\n' "$escaped" >hostile &&
+    run 2 'x?y?z??' --model tiny --verify hostile && plain
+result $? 'rows and settings of a log do not command the terminal'
+printf '{"settings": {"%s": "%s"}, "categories": {"%s": 1}, "rows": [{"name": "%s", "class": "%s"}]}\n' \
+    "$escaped" "$escaped" "$escaped" "$escaped" "$escaped" >hostile
+run 1 'x?y?z??' --diff hostile a.json && plain && run 1 'x?y?z??' --diff a.json hostile && plain
+result $? 'nor do keys and values of plans that are compared'
+printf '{"devices": [{"name": "%s", "memory_bytes": {"value": 1e9, "source": "%s"}}]}\n' "$escaped" "$escaped" >hostile
+run 1 'x?y?z??' --model gpt2 --device 'x?y?z??' --devices hostile --explain && plain
+result $? 'nor do names and sources of devices'
 run 0 'name,class,space,bytes,offset,first,last' --model tiny --csv
 result $? 'rows come as CSV'
 for model in moonlight-16b-a3b qwen3-next-80b-a3b; do

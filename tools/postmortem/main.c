@@ -14,6 +14,7 @@
 
 #include <evenodd/evenodd.h>
 
+#include "base/plain_text.h"
 #include "tools/shared/arguments.h"
 #include "tools/shared/problem.h"
 
@@ -29,7 +30,10 @@ struct ranks {
 
 static void complain(void *user, eo_log_level level, const char *text)
 {
-    fprintf(stderr, "%s: %s\n", program_invocation_short_name, text);
+    char plain[1024]; /* it names files of the folder */
+    snprintf(plain, sizeof(plain), "%s", text);
+    eo_text_clean(plain);
+    fprintf(stderr, "%s: %s\n", program_invocation_short_name, plain);
 }
 
 /* What is left out is named; the rest is told all the same. */
@@ -188,30 +192,34 @@ static void list_ranks(const struct ranks *ranks, const bool *in, char *text, si
 static void tell_difference(const struct ranks *ranks)
 {
     uint64_t first = 0, end = UINT64_MAX;
-    uint32_t base = UINT32_MAX;
-    for (uint32_t r = 0; r < ranks->rank_count; r++)
+    /* One file of many ranks has millions of entries at most, but for each of them all ranks would be too much. */
+    uint32_t *there = malloc(ranks->there * sizeof(*there)), count = 0;
+    for (uint32_t r = 0; there && r < ranks->rank_count; r++)
         if (ranks->logs[r]) {
-            base = base == UINT32_MAX ? r : base;
+            there[count++] = r;
             first = ranks->infos[r].first > first ? ranks->infos[r].first : first;
             end = ranks->infos[r].count < end ? ranks->infos[r].count : end;
         }
-    for (uint64_t i = first; i < end; i++) {
+    bool differ = false;
+    for (uint64_t i = first; i < end && count > 1 && !differ; i++) {
         eo_flight_entry a, b;
-        if (!eo_flight_log_entry(ranks->logs[base], i, &a))
+        if (!eo_flight_log_entry(ranks->logs[there[0]], i, &a))
             continue;
-        for (uint32_t r = base + 1; r < ranks->rank_count; r++) {
-            if (!ranks->logs[r] || !eo_flight_log_entry(ranks->logs[r], i, &b))
-                continue;
-            if (a.step != b.step || strcmp(a.name, b.name) != 0) {
-                printf("ranks first differ at operation %" PRIu64 ": rank %u has step %" PRIu64 ", %s; rank %u has step %"
-                       PRIu64 ", %s\n", i, base, a.step, a.name, r, b.step, b.name);
-                return;
-            }
+        for (uint32_t k = 1; k < count && !differ; k++) {
+            const uint32_t r = there[k];
+            differ = eo_flight_log_entry(ranks->logs[r], i, &b) && (a.step != b.step || strcmp(a.name, b.name) != 0);
+            if (differ)
+                printf("ranks first differ at operation %" PRIu64 ": rank %u has step %" PRIu64
+                       ", %s; rank %u has step %" PRIu64 ", %s\n",
+                       i, there[0], a.step, a.name, r, b.step, b.name);
         }
     }
-    if (end > first)
+    free(there);
+    if (count == 0)
+        printf("no memory\n");
+    else if (!differ && end > first)
         printf("operations %" PRIu64 " ... %" PRIu64 " are the same on all ranks\n", first, end - 1);
-    else
+    else if (!differ)
         printf("the ranks are too far apart for the recorders: no operation is in all of them\n");
 }
 

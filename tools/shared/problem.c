@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/plain_text.h"
 #include "tools/shared/patient_output.h"
 
 eo_status tool_problem_set(struct tool_problem *problem, eo_status status, const char *format, ...)
@@ -15,9 +16,7 @@ eo_status tool_problem_set(struct tool_problem *problem, eo_status status, const
     vsnprintf(problem->text, sizeof(problem->text), format, arguments);
     va_end(arguments);
     /* Names come from files, and the text goes to a terminal. */
-    for (char *c = problem->text; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 0x7f)
-            *c = '?';
+    eo_text_clean(problem->text);
     return status;
 }
 

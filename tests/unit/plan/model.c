@@ -158,7 +158,7 @@ Test(model, each_of_many_parameters_is_found_by_its_name)
  */
 Test(model, names_have_no_control_characters)
 {
-    static const char *const names[] = {"b\tias", "bias\n", "\x01", "bi\x7f"};
+    static const char *const names[] = {"b\tias", "bias\n", "\x01", "bi\x7f", "bi\xc2\x9b"};
     eo_model *model = start();
     uint32_t out;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plain_text.h"
 #include "tools/shared/word_distance.h"
 
 /* NULL: absent or null. */
@@ -31,9 +32,7 @@ static void append(char *list, size_t bytes, const char *text)
         snprintf(list + used, bytes - used, "%s%s", used ? ", " : "", text);
     else if (used < 4 || strcmp(list + used - 3, "...") != 0)
         snprintf(list + used, bytes - used, ", ...");
-    for (char *c = list + used; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 0x7f)
-            *c = '?';
+    eo_text_clean(list + used);
 }
 
 static void list_value(char *list, size_t bytes, const char *key, const json_t *value)

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/plain_text.h"
 #include "tools/memplan/plan/plan.h"
 #include "tools/memplan_devices.h"
 
@@ -93,12 +94,14 @@ static eo_status take_device(struct device *d, const json_t *row, const char *pa
                                 like);
     *d = other ? *other : (struct device){0};
     snprintf(d->name, sizeof(d->name), "%s", name);
+    eo_text_clean(d->name);
     if (!take_figure(row, "memory_bytes", &bytes, &source) || (bytes <= 0 && !other))
         return tool_problem_set(problem, EO_ERR_INVALID,
                                 "%s: device %s: 'memory_bytes' has to be {\"value\": 1 or more, \"source\": text}", path, name);
     if (bytes > 0) {
         d->memory.bytes = (uint64_t)bytes;
         snprintf(d->source, sizeof(d->source), "%s", source);
+        eo_text_clean(d->source);
     }
     return take_rates(d, row, path, problem);
 }

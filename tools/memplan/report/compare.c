@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plain_text.h"
 #include "tools/shared/open_file.h"
 
 enum { PLAN_BYTES_MAX = 64 << 20 }; /* what --json writes of the largest model is far smaller */
@@ -23,12 +24,24 @@ static eo_status load_plan(const char *path, json_t **out, struct tool_problem *
     return EO_OK;
 }
 
-static void diff_value(FILE *out, const char *what, const json_t *a, const json_t *b, uint32_t *count)
+/* As JSON, for a terminal; NULL: none. */
+static char *dump_plain(const json_t *value)
 {
+    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (text)
+        eo_text_clean(text);
+    return text;
+}
+
+static void diff_value(FILE *out, const char *key, const json_t *a, const json_t *b, uint32_t *count)
+{
+    char what[256];
     if ((!a && !b) || json_equal(a, b)) /* to jansson two that are missing are not equal */
         return;
     (*count)++;
-    char *x = json_dumps(a, JSON_COMPACT | JSON_ENCODE_ANY), *y = json_dumps(b, JSON_COMPACT | JSON_ENCODE_ANY);
+    char *x = dump_plain(a), *y = dump_plain(b);
+    snprintf(what, sizeof(what), "%s", key);
+    eo_text_clean(what);
     long long more;
     if (json_is_integer(a) && json_is_integer(b) &&
         !__builtin_sub_overflow(json_integer_value(b), json_integer_value(a), &more))
@@ -127,7 +140,10 @@ static void compare_row(struct verification *v, const char *name, const char *ca
         return;
     }
     v->differences++;
-    fprintf(v->out, "  %-40s is only in the run, %" PRIu64 " bytes\n", name, bytes);
+    char plain[EO_NAME_MAX * 2];
+    snprintf(plain, sizeof(plain), "%s", name);
+    eo_text_clean(plain);
+    fprintf(v->out, "  %-40s is only in the run, %" PRIu64 " bytes\n", plain, bytes);
 }
 
 /* "  name   category   space   offset   bytes  live", in the columns of train --plan; the category may hold spaces. */
@@ -219,6 +235,7 @@ bool tool_memplan_logged_settings(const char *path, char words[TOOL_PLAN_WORDS_M
             snprintf(words, TOOL_PLAN_WORDS_MAX, "%.*s", (int)strcspn(found, "\n"), found);
         json_decref(object);
     }
+    eo_text_clean(words);
     free(line);
     fclose(file);
     return true;

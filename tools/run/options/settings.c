@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plain_text.h"
 #include "tools/interchange/export/export.h"
 #include "tools/run/checkpoint/kept_choice.h"
 #include "tools/shared/weights_hash.h"
@@ -193,6 +194,8 @@ eo_status tool_job_settings_read(eo_checkpoint *checkpoint, json_t **out)
 static void print_value(FILE *out, const json_t *value)
 {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(7));
+    if (text)
+        eo_text_clean(text);
     fputs(text ? text : "none", out);
     free(text);
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json_writer.h"
+#include "base/plain_text.h"
 #include "tools/run/checkpoint/checkpoint.h"
 #include "tools/run/reports/progress.h"
 #include "tools/planning/reduction_text.h"
@@ -314,18 +314,14 @@ void tool_report_time(const struct tool_job *job, double step_s_median, double h
         report_utilisation(job, step_s_median);
 }
 
-/* Bytes of the UTF-8 character beyond ASCII that begins here; 0: none does, or one that controls a terminal (U+0080 to U+009F)
- * or the direction of its text (U+202A to U+202E, U+2066 to U+2069). */
+/* Bytes of the UTF-8 character beyond ASCII that begins here; 0: none does that a terminal may get. */
 static uint32_t character_bytes(const int32_t *tokens, uint32_t left)
 {
     unsigned char text[5] = {0};
     for (uint32_t i = 0; i < 4 && i < left; i++)
         text[i] = (unsigned char)tokens[i];
-    const size_t length = eo_json_plain(text);
-    const bool controls = (text[0] == 0xc2 && text[1] < 0xa0) ||
-                          (text[0] == 0xe2 && text[1] == 0x80 && text[2] >= 0xaa && text[2] <= 0xae) ||
-                          (text[0] == 0xe2 && text[1] == 0x81 && text[2] >= 0xa6 && text[2] <= 0xa9);
-    return length > 1 && !controls ? (uint32_t)length : 0;
+    const size_t length = eo_text_plain(text);
+    return length > 1 ? (uint32_t)length : 0;
 }
 
 /* What a terminal can show as it is, the rest by its number. Returns how many tokens were printed. */
