@@ -92,7 +92,7 @@ static inline void eo_json_put_string(const struct eo_json *json, const char *te
     eo_json_put(json, "\"");
 }
 
-/* 1e-05 becomes 1e-5, 1 becomes 1.0, and a locale's comma a point. */
+/* 1e-05 becomes 1e-5, 1 becomes 1.0, and a locale's decimal sign, whatever it is, a point. */
 static inline void eo_json_put_real(const struct eo_json *json, const char *format, double value)
 {
     char text[352]; /* the largest double has 309 digits before the point */
@@ -102,9 +102,12 @@ static inline void eo_json_put_real(const struct eo_json *json, const char *form
         snprintf(text, sizeof(text) - 2, "%.*g", digits, value);
         back = strtod(text, NULL);
     }
-    char *comma = strchr(text, ','), *power = strchr(text, 'e');
-    if (comma)
-        *comma = '.';
+    const size_t whole = strspn(text, "-0123456789"), sign = strcspn(text + whole, "0123456789e");
+    if (sign && isfinite(value)) {
+        text[whole] = '.';
+        memmove(text + whole + 1, text + whole + sign, strlen(text + whole + sign) + 1);
+    }
+    char *power = strchr(text, 'e');
     if (power) {
         const char *digits = power + 2 + strspn(power + 2, "0");
         power += power[1] == '-' ? 2 : 1;

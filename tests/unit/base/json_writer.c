@@ -2,9 +2,28 @@
  *
  * JSON by templates: what a template says is written, in each style, and whatever a value is, the text stays JSON.
  */
-#include "base/json_writer.h"
-
 #include <criterion/criterion.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Of a locale, which machines lack: the header takes this function for snprintf. */
+static const char *decimal_sign = ".";
+
+static int print_localised(char *to, size_t bytes, const char *format, ...)
+{
+    char text[400];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text, sizeof(text), format, values);
+    va_end(values);
+    char *point = strpbrk(format, "gf") ? strchr(text, '.') : NULL;
+    return point ? snprintf(to, bytes, "%.*s%s%s", (int)(point - text), text, decimal_sign, point + 1)
+                 : snprintf(to, bytes, "%s", text);
+}
+#define snprintf print_localised
+#include "base/json_writer.h"
+#undef snprintf
 
 struct written {
     char text[2048];
@@ -60,6 +79,17 @@ Test(json_writer, numbers_are_those_of_json)
                 1e100, 0.1, 0.1 + 0.2);
     EXPECT_JSON(0, "[0.1,2.000,1e20,123457.0]", "[%.12g, %.3f, %.3g, %.6g]", 0.1, 2.0, 1e20, 123456.7);
     EXPECT_JSON(0, "[null,null,null]", "[%g, %g, %.3f]", (double)NAN, (double)INFINITY, -(double)INFINITY);
+}
+
+/* Goal: a locale's decimal sign is a point in JSON. Method: a comma, and U+066B, as in ps_AF. */
+Test(json_writer, numbers_are_those_of_json_in_any_locale)
+{
+    static const char *const signs[] = {",", "\xd9\xab"};
+    for (size_t i = 0; i < sizeof(signs) / sizeof(signs[0]); i++) {
+        decimal_sign = signs[i];
+        EXPECT_JSON(0, "[-2.5,0.125,1.0,1e20,1.2676506002282294e30,2.000,null]", "[%g, %g, %g, %g, %g, %.3f, %g]", -2.5, 0.125, 1.0,
+                    1e20, 1.2676506002282294e30, 2.0, (double)INFINITY);
+    }
 }
 
 /* Goal: names come from users; a reader of JSON takes what is written. */
