@@ -23,7 +23,7 @@
 
 /* -- manifest ------------------------------------------------------------------------------------------------------*/
 
-enum { MANIFEST_BYTES_MAX = 64 << 20, RANKS_MAX = 1 << 20 };
+enum { MANIFEST_BYTES_MAX = 64 << 20, MANIFEST_LINE_MAX = 80, RANKS_MAX = 1 << 20 };
 
 struct manifest_text {
     char *text;
@@ -146,11 +146,14 @@ static eo_status parse_manifest(struct checkpoint_manifest *out, const char *tex
     for (uint32_t r = 0; r < out->rank_count; r++) {
         struct checkpoint_manifest_file *file = &out->files[r];
         char expected[EO_CHECKPOINT_FILE_MAX];
+        char line[MANIFEST_LINE_MAX + 1]; /* alone: sscanf measures all of the text that it is given */
         text += used;
+        const size_t bytes = strcspn(text, "\n") + 1; /* a manifest ends with one */
+        snprintf(line, sizeof(line), "%.*s", bytes <= MANIFEST_LINE_MAX ? (int)bytes : 0, text);
         used = 0;
         eo_checkpoint_file_name(expected, r);
-        if (sscanf(text, "file %23s %19" SCNu64 " %16" SCNx64 "\n%n", file->name, &file->bytes, &file->head_hash,
-                   &used) != 3 || !used || strcmp(file->name, expected) != 0)
+        if (sscanf(line, "file %23s %19" SCNu64 " %16" SCNx64 "\n%n", file->name, &file->bytes, &file->head_hash, &used) != 3 ||
+            (size_t)used != bytes || strcmp(file->name, expected) != 0)
             return bad_manifest(path, "its list of files", error);
     }
     return EO_OK;

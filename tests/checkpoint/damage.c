@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/hashing.h"
@@ -394,6 +395,12 @@ static void hostile_heads(void)
         write_manifest_text(1);
         read_everything();
     }
+    memcpy(data, good, bytes);
+    snprintf(((struct checkpoint_head *)data)->model_name, sizeof(((struct checkpoint_head *)data)->model_name), "\xc2\x9b");
+    rehash(data, bytes);
+    write_whole(path, data, bytes);
+    write_manifest_text(1);
+    CHECK_THAT(open_and_verify() == EO_ERR_IO && is_told("rank-00000", "its names", "")); /* a terminal's command */
     write_whole(path, good, bytes);
     write_manifest_text(1);
     CHECK_THAT(open_and_verify() == EO_OK); /* what was changed was of a good one */
@@ -455,6 +462,32 @@ static void parts_out_of_order(void)
     tap_case("parts of an array that do not follow on one another are refused");
 }
 
+/* Goal: who reads the manifest of a large world is done at once; it took hours. */
+static void manifest_of_many_ranks(void)
+{
+    enum { MANY = 500000, LINE_MAX_BYTES = 64, SECONDS_MAX = 20 };
+    char path[400], *text = malloc(MANY * LINE_MAX_BYTES);
+    struct checkpoint_manifest manifest;
+    struct checkpoint_error error;
+    struct timespec begin, end;
+    saved_folder_make(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/manifest", folder);
+    int used = sprintf(text, "evenodd-checkpoint 1\nstep %d\nranks %d\n", STEP, MANY);
+    for (int r = 0; r < MANY; r++)
+        used += sprintf(text + used, "file rank-%05d %d %016x\n", r, 4096 + r, r);
+    used += sprintf(text + used, "end %016" PRIx64 "\n", eo_hash64(text, (size_t)used));
+    write_whole(path, text, (size_t)used);
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    CHECK_THAT(eo_checkpoint_read_manifest(&manifest, path, &error) == EO_OK && manifest.rank_count == MANY);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    CHECK_THAT(end.tv_sec - begin.tv_sec < SECONDS_MAX);
+    CHECK_THAT(manifest.files[MANY - 1].bytes == 4096 + MANY - 1 && manifest.files[MANY - 1].head_hash == MANY - 1);
+    free(manifest.files);
+    free(text);
+    saved_folder_remove(folder);
+    tap_case("the manifest of 500,000 ranks is read at once");
+}
+
 void checkpoint_damage_cases(void)
 {
     every_section();
@@ -464,4 +497,5 @@ void checkpoint_damage_cases(void)
     saved_folder_remove(folder);
     parts_out_of_order();
     hostile_heads();
+    manifest_of_many_ranks();
 }

@@ -230,6 +230,17 @@ cp -r "$work/folder" "$work/wide_eps" && sed -i 's/"layer_norm_epsilon": [^,]*/"
 # shellcheck disable=SC2086
 refuse 'an export to llm.c of norms with another epsilon' "epsilon is 1e-05, but this model's is 0.01" --init "$work/wide_eps" $some --export x.bin
 refuse 'bytes for a model of a tokenizer' 'and the model'"'"'s own tokenizer' --init "$work/folder" --text "$text"
+# What would take hours, or memory out of proportion.
+truncate -s 1T "$work/words.json"
+# shellcheck disable=SC2086
+run timeout 20 "$train" $tokens --tokenizer "$work/words.json"
+check_refusal 'a tokenizer of a terabyte' 'has 1099511627776 bytes; at most 268435456 are read'
+{ printf '{"x":['; yes '{},' | head -n 1000000 | tr -d '\n'; printf '{}]}'; } >"$work/words.json"
+# shellcheck disable=SC2086
+run timeout 20 "$train" $tokens --tokenizer "$work/words.json"
+check_refusal 'a tokenizer of a million empty objects' 'has about 5000009 values; at most 4194304 are read'
+{ printf '{"x":['; yes '{},' | head -n 100000 | tr -d '\n'; printf '{}]}'; } >"$work/objects.json"
+refuse 'a config of many empty objects' 'has about 500009 values; at most 65536 are read' --model "$work/objects.json" --text "$text"
 refuse 'the default text for a model of a tokenizer' 'belongs to a tokenizer' --init "$work/good.bin"
 seq 1 300 | gzip >"$work/text.gz"
 refuse 'a text that is packed' 'packed by gzip' --model tiny --text "$work/text.gz"

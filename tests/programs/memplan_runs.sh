@@ -575,6 +575,9 @@ result $? 'nor do keys and values of plans that are compared'
 printf '{"devices": [{"name": "%s", "memory_bytes": {"value": 1e9, "source": "%s"}}]}\n' "$escaped" "$escaped" >hostile
 run 1 'x?y?z??' --model gpt2 --device 'x?y?z??' --devices hostile --explain && plain
 result $? 'nor do names and sources of devices'
+{ printf '{"rows":['; yes '{},' | head -n 1000000 | tr -d '\n'; printf '{}], "categories": {}}'; } >hostile
+run 2 'values; at most 1048576 are read' --diff hostile a.json
+result $? 'a plan of a million empty objects is refused before it takes the memory of them'
 run 0 'name,class,space,bytes,offset,first,last' --model tiny --csv
 result $? 'rows come as CSV'
 for model in moonlight-16b-a3b qwen3-next-80b-a3b; do

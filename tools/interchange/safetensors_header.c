@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tools/interchange/elements.h"
+#include "tools/shared/json_output.h"
 #include "tools/shared/open_file.h"
 
 /* What a tensor's entry and an index' line take at most, in bytes and in values, and a header's rest, which is metadata. The
@@ -144,16 +145,13 @@ static uint64_t header_limit(uint64_t tensor_count)
     return tensor_count > tensors_most ? HEADER_BYTES_MAX : HEADER_BYTES_MORE + tensor_count * ENTRY_BYTES_MAX;
 }
 
-/* Parses no more values than so many tensors have: each but the first of its list comes after a comma, each list and object
- * after its bracket. What stands in texts counts too, which is more than enough. */
+/* Parses no more values than so many tensors have. */
 static eo_status parse_bounded(json_t **out, const char *path, bool is_index, const char *text, uint64_t bytes,
                                uint64_t tensor_count_max, struct tool_problem *problem)
 {
-    uint64_t values = 0;
+    const uint64_t values = tool_json_values(text, bytes);
     json_error_t error;
     *out = NULL;
-    for (uint64_t i = 0; i < bytes; i++)
-        values += text[i] == ',' || text[i] == '[' || text[i] == '{';
     if (values > HEADER_VALUES_MORE + tensor_count_max * ENTRY_VALUES_MAX)
         return REFUSE("%s: has about %" PRIu64 " values, more than a model of %" PRIu64 " tensors needs", path, values,
                       tensor_count_max);

@@ -23,6 +23,14 @@ char *tool_json_text(uint32_t indent, void (*write)(struct eo_json *json, const 
     return NULL;
 }
 
+uint64_t tool_json_values(const char *text, uint64_t bytes)
+{
+    uint64_t values = 0;
+    for (uint64_t i = 0; i < bytes; i++)
+        values += text[i] == '{' ? 4 : text[i] == ',' || text[i] == '[';
+    return values;
+}
+
 void tool_json_value(struct eo_json *json, const void *user)
 {
     const json_t *value = user;

@@ -4,9 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "tools/shared/json_output.h"
 
 static const char *kind_of(mode_t mode)
 {
@@ -74,23 +77,48 @@ eo_status tool_open_stream(FILE **out, const char *option, const char *path, str
     return tell_error(option, path, error, problem);
 }
 
+/* NULL: no memory. */
+static char *read_text(int file, uint64_t *bytes)
+{
+    char *text = malloc(*bytes + 1);
+    uint64_t used = 0;
+    for (ssize_t got = 1; text && used < *bytes && got > 0; used += got > 0 ? (uint64_t)got : 0)
+        got = read(file, text + used, *bytes - used);
+    *bytes = used;
+    return text;
+}
+
+static eo_status parse_json(json_t **out, uint64_t values_max, const char *text, uint64_t bytes, const char *option,
+                            const char *path, struct tool_problem *problem)
+{
+    json_error_t error;
+    const uint64_t values = tool_json_values(text, bytes);
+    if (values > values_max)
+        return tool_problem_set(problem, EO_ERR_INVALID, "%s%s%s: has about %" PRIu64 " values; at most %" PRIu64 " are read",
+                                option, space_after(option), path, values, values_max);
+    *out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    return *out ? EO_OK
+                : tool_problem_set(problem, EO_ERR_INVALID, "%s%s%s: line %d: %s", option, space_after(option), path,
+                                   error.line, error.text);
+}
+
 eo_status tool_open_json(json_t **out, uint64_t bytes_max, const char *option, const char *path, struct tool_problem *problem)
 {
     int file;
     uint64_t bytes;
-    json_error_t error;
     *out = NULL;
     EO_TRY(tool_open_input(&file, &bytes, option, path, problem));
     const bool fits = bytes <= bytes_max;
-    if (fits)
-        *out = json_loadfd(file, JSON_REJECT_DUPLICATES, &error);
+    char *text = fits ? read_text(file, &bytes) : NULL;
     close(file);
     if (!fits)
         return tool_problem_set(problem, EO_ERR_INVALID, "%s%s%s: has %" PRIu64 " bytes; at most %" PRIu64 " are read",
                                 option, space_after(option), path, bytes, bytes_max);
-    return *out ? EO_OK
-                : tool_problem_set(problem, EO_ERR_INVALID, "%s%s%s: line %d: %s", option, space_after(option), path,
-                                   error.line, error.text);
+    if (!text)
+        return tool_problem_set(problem, EO_ERR_NO_MEMORY, "%s%s%s: no memory", option, space_after(option), path);
+    const eo_status status = parse_json(out, bytes_max / TOOL_JSON_VALUE_BYTES, text, bytes, option, path, problem);
+    free(text);
+    return status;
 }
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */

@@ -20,7 +20,9 @@ EO_NODISCARD eo_status tool_open_input(int *out, uint64_t *bytes, const char *op
                                        struct tool_problem *problem);
 EO_NODISCARD eo_status tool_open_stream(FILE **out, const char *option, const char *path, struct tool_problem *problem);
 
-/* Reads JSON, of at most so many bytes, with no name twice in an object. To be released by the caller. */
+/* Reads JSON, of at most so many bytes, and a value for each TOOL_JSON_VALUE_BYTES of them (tool_json_values), so parsed it has
+ * about as many; with no name twice in an object. To be released by the caller. */
+enum { TOOL_JSON_VALUE_BYTES = 64 };
 EO_NODISCARD eo_status tool_open_json(json_t **out, uint64_t bytes_max, const char *option, const char *path,
                                       struct tool_problem *problem);
 

@@ -10,6 +10,7 @@
 
 #include "tools/interchange/config/fields.h"
 #include "tools/interchange/config/keys.h"
+#include "tools/shared/json_output.h"
 
 static const struct family_name {
     const char *model_type, *architecture;
@@ -218,6 +219,9 @@ static eo_status parse_into(struct tool_model_config *config, const char *text, 
 {
     json_error_t error;
     struct tool_config_reader r = {.config = config, .problem = problem};
+    const uint64_t values = tool_json_values(text, bytes);
+    if (values > TOOL_CONFIG_VALUES_MAX)
+        return tool_config_refuse(&r, "has about %" PRIu64 " values; at most %d are read", values, TOOL_CONFIG_VALUES_MAX);
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (!root)
         return tool_config_refuse(&r, "line %d: %s", error.line, error.text);

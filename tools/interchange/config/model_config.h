@@ -14,7 +14,8 @@
 #include "tools/shared/problem.h"
 
 enum {
-    TOOL_CONFIG_BYTES_MAX = 4 << 20, /* of a config.json */
+    TOOL_CONFIG_BYTES_MAX = 4 << 20,  /* of a config.json */
+    TOOL_CONFIG_VALUES_MAX = 1 << 16, /* of it, by tool_json_values */
     TOOL_CONFIG_LAYERS_MAX = 4096,
     TOOL_CONFIG_EXPERTS_MAX = 65536,
     TOOL_CONFIG_EXPERTS_ALL_MAX = 1 << 16, /* of all layers together; large published models have some 20,000 */
