@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Preloaded: a disk that fails. EO_FAIL_WRITE, EO_FAIL_READ: the how-manieth call of pwrite or pread is an error; EO_FLIP_READ:
- * the how-manieth pread has a bit wrong; EO_INTERRUPT_FALLOCATE: the how-manieth fallocate is ended by a signal;
+ * Preloaded: a disk that fails. EO_FAIL_WRITE, EO_FAIL_READ: the how-manieth call of pwrite or pread is an error, with a "+"
+ * behind the number all later ones too; EO_FLIP_READ: the how-manieth pread has a bit wrong; EO_INTERRUPT_FALLOCATE: the
+ * how-manieth fallocate is ended by a signal;
  * EO_SHORT_MOVES: each moves so many bytes at most; EO_DIRECT_ALIGN: what past the page cache must be a multiple of, in memory
  * and in the file; EO_SLOW_WRITE_MS: what each pwrite takes at least; EO_DISK_FREE: bytes that statvfs calls free, less those
  * that fallocate has taken; all looks but the first come late. EO_NO_TMPFILE: no file is made without a name; and then the name
@@ -26,7 +27,8 @@
 static bool is_due(atomic_int *calls, const char *name)
 {
     const char *at = getenv(name);
-    return at && atomic_fetch_add(calls, 1) + 1 == atoi(at);
+    const int more = at ? atomic_fetch_add(calls, 1) + 1 - atoi(at) : -1;
+    return more == 0 || (more > 0 && strchr(at, '+'));
 }
 
 static bool fails(atomic_int *calls, const char *name)
