@@ -25,6 +25,9 @@ eo_status eo_world_check_fabric(const eo_log *log, double gigabytes_per_s, doubl
 {
     EO_REQUIRE(log, isfinite(gigabytes_per_s) && gigabytes_per_s >= 0 && isfinite(latency_us) && latency_us >= 0,
                "a fabric of %g GB/s and %g us; both must be finite and not negative", gigabytes_per_s, latency_us);
+    /* So that ns fit 64 bits. */
+    EO_REQUIRE(log, (gigabytes_per_s <= 0 || gigabytes_per_s >= 1e-6) && latency_us <= 1e9,
+               "a fabric of %g GB/s and %g us; give at least 1e-6 GB/s and at most 1e9 us", gigabytes_per_s, latency_us);
     EO_REQUIRE(log, gigabytes_per_s > 0 || latency_us <= 0,
                "a fabric with a latency of %g us and no speed: give fabric_gigabytes_per_s too", latency_us);
     return EO_OK;

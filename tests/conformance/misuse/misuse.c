@@ -494,7 +494,7 @@ static void worlds_that_cannot_be(void)
         double gigabytes_per_s, latency_us;
         const char *says;
     } fabrics[] = {{-1, 0, "finite and not negative"}, {NAN, 0, "finite"}, {INFINITY, 0, "finite"}, {1, NAN, "finite"},
-                   {1, -1, "not negative"}, {0, 5, "no speed"}};
+                   {1, -1, "not negative"}, {0, 5, "no speed"}, {1, 1e17, "at most 1e9 us"}, {1e-300, 0, "at least 1e-6 GB/s"}};
     eo_rendezvous *rendezvous = NULL;
     eo_world *world = NULL, *many[65];
     must(eo_rendezvous_create(&rendezvous, eo_rendezvous_params(.rank = 0, .rank_count = 1)), "rendezvous");
