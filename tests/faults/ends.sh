@@ -192,6 +192,11 @@ run sh -c "ulimit -S -n 14; exec $launch -n 8 $train $options --text $text --ste
 [ $status = 0 ]
 result $? 'a soft limit is raised to the hard one'
 
+run sh -c "ulimit -n 20; exec $launch -n 16 --label --restarts 2 true"
+[ "$(grep 'cannot start rank .*: Too many open files' "$work/err" | uniq | wc -l)" = 1 ] &&
+    [ "$(grep -c 'cannot start' "$work/err")" = 3 ]
+result $? 'a restart has as many files as the start before'
+
 run sh -c "ulimit -f 1; exec $launch -n 2 $train $options --text $text --steps 2"
 [ $status != 0 ] && says 'File too large' && ! says 'by signal'
 result $? 'a limit on the size of files is said, and no signal ends a rank for it'

@@ -120,8 +120,11 @@ static bool start_rank(struct tool_launch *launch, uint32_t rank, const char *to
     struct tool_launch_rank *r = &launch->ranks[rank];
     int out[2] = {-1, -1}, err[2] = {-1, -1};
     *r = (struct tool_launch_rank){.ended = true, .output = {{.fd = -1}, {.fd = -1}}};
-    if (launch->label && (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0))
+    if (launch->label && (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0)) {
+        for (int i = 0; i < 2 && out[0] >= 0; i++)
+            close(out[i]);
         return false;
+    }
     const pid_t parent = getpid();
     r->pid = fork();
     if (r->pid == 0)
