@@ -374,7 +374,8 @@ static void mutations(void)
                 fresh = run;
                 found = perform(&fresh, &(const struct sim_config){
                                             .seed = seed, .quiet = true,
-                                            .mutation = {SIM_DROP_WAIT, rank, ordinal}}) > 0 || fresh.wrong > 0;
+                                            .mutation = {.kind = SIM_DROP_WAIT, .rank = rank, .ordinal = ordinal}}) > 0 ||
+                        fresh.wrong > 0;
             }
             caught += found;
         }

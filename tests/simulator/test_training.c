@@ -281,7 +281,7 @@ int main(int argc, char **argv)
         const struct micro_settings settings = {.ranks = 2, .device = "cuda", .waits_each_step = true};
         for (uint32_t ordinal = 0; ordinal < 8; ordinal++) {
             sim_start(&(struct sim_config){.executor = SIM_THREADS, .quiet = true,
-                                           .mutation = {SIM_DROP_WAIT, 0, ordinal}});
+                                           .mutation = {.kind = SIM_DROP_WAIT, .ordinal = ordinal}});
             micro_train(&settings, &result);
         }
         tap_case("eight waits were left out, one at a time, and nothing was told");

@@ -159,8 +159,8 @@ const char *tool_comparison_verdict(const struct tool_comparison *comparison)
         return "The runs do NOT end with the same weights: this is a bug.";
     static const char *const texts[] = {
         [TOOL_SUMS_EQUAL] = "All runs end with the same weights.",
-        [TOOL_SUMS_STRATEGY] = "The runs of each mode end with the same weights; static memory sums in the order of its strategy, "
-                               "a different one from zero3's.",
+        [TOOL_SUMS_STRATEGY] = ("The runs of each mode end with the same weights; static memory sums in the order of its "
+                                "strategy, a different one from zero3's."),
         [TOOL_SUMS_CHOSEN] = "The runs of each variant end with the same weights; between variants the order of sums may differ.",
     };
     return texts[comparison->sums];

@@ -294,8 +294,8 @@ Test(plan_uses, a_fault_of_ours_is_an_error_with_the_models_text)
                                          "offload_gradients, late_updates\n",
                                          "layer 2 'layer2'\n  elements: 1900\n",
                                          "layer 3 'experts', parts 4\n  elements: 2048 (f8, matrix 64x32, no decay, group 7)",
-                                         " 2048 (f8, joined, matrix 64x32, no decay, group 7)\n  elements: 2048 (f8, joined, "
-                                         "matrix 64x32, no decay, group 7) 2048",
+                                         (" 2048 (f8, joined, matrix 64x32, no decay, group 7)\n  elements: 2048 (f8, joined, "
+                                          "matrix 64x32, no decay, group 7) 2048"),
                                          "group 7) 100 (f32, frozen, padding 9)\nposition 0",
                                          "position 2: layer 2, forward_in_backward\n",
                                          "buffer 'logits': 500000 bytes, backward of 2 to backward of 2\n",

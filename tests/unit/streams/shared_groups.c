@@ -130,7 +130,7 @@ Test(shared_groups, a_lock_that_is_not_given_back_is_waited_for_for_a_second)
 {
     const struct eo_exchange exchange = {gather_alone, NULL};
     const struct eo_group_join join = {.rank = 0, .exchange = &exchange};
-    struct held held = {NULL};
+    struct held held = {.group = NULL};
     pthread_t thread;
     const struct eo_comm_ops *ops = eo_comm_find("shared");
     cr_assert_eq(ops->group_create(&held.group, &(const struct eo_group_params){.rank_count = 1, .join = &join}), EO_OK);

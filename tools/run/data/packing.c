@@ -6,7 +6,7 @@
 
 #include "tools/run/data/batches.h"
 
-enum { NONE = UINT32_MAX };
+#define NONE UINT32_MAX
 
 /* --- pieces ------------------------------------------------------------------------------------------------------- */
 
