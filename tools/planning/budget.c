@@ -71,7 +71,7 @@ eo_status tool_budget_find(const struct tool_plan_settings *settings, const eo_t
                                 eo_status_text(status));
     if (out->found)
         return EO_OK;
-    char text[160], cache[48] = "";
+    char text[TOOL_BUDGET_TEXT_MAX], cache[48] = "";
     tool_budget_text(&out->least, text, sizeof(text));
     if (out->least.cache_bytes)
         snprintf(cache, sizeof(cache), ", %.1f of them page cache", mib(out->least.cache_bytes));
@@ -108,7 +108,7 @@ void tool_budget_take(struct tool_plan_settings *settings, const struct tool_pla
 void tool_budget_print(FILE *out, const char *indent, const struct tool_budget_choice *choice,
                        const struct tool_budget_request *request)
 {
-    char text[160];
+    char text[TOOL_BUDGET_TEXT_MAX];
     tool_budget_text(&choice->chosen, text, sizeof(text));
     fprintf(out, "%sbudget: %.1f MiB a rank: %s; %.1f MiB", indent, mib(request->bytes), text, mib(choice->chosen.arena_bytes));
     if (choice->chosen.cache_bytes)

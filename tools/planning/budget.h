@@ -59,6 +59,7 @@ EO_NODISCARD eo_status tool_budget_evaluate(const struct tool_plan_settings *set
 void tool_budget_print(FILE *out, const char *indent, const struct tool_budget_choice *choice,
                        const struct tool_budget_request *request);
 /* "recompute cheap, slots 1,1, 3 of 14 layers on disk by 2 buffers". */
+enum { TOOL_BUDGET_TEXT_MAX = 200 };
 void tool_budget_text(const struct tool_budget_option *option, char *text, size_t bytes);
 
 #endif

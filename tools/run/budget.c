@@ -370,7 +370,7 @@ static eo_status go_on(struct tool_options *o, const struct tool_kept_choice *ke
     struct tool_problem unused;
     struct tool_budget_option option;
     struct subject subject;
-    char text[160];
+    char text[TOOL_BUDGET_TEXT_MAX];
     if (o->memory != EO_MEMORY_STATIC)
         return EO_OK;
     EO_TRY(find_subject(o, &subject, problem));

@@ -286,3 +286,25 @@ Test(budget_search, leave_to_change_bits_is_not_slower, .timeout = 600)
     cr_expect_gt(with.plan_count, 8192);
     cr_expect_leq(with.chosen.step_s, without.chosen.step_s);
 }
+
+/* The longest there is, of a model with the most layers. */
+Test(budget_search, a_choice_of_everything_is_told_whole)
+{
+    static const char last[] = ", head in 1024 pieces";
+    const struct tool_budget_option option = {.layer_count = 4096,
+                                              .changes_bits = true,
+                                              .settings = {.recompute = EO_RECOMPUTE_BLOCKS,
+                                                           .recompute_blocks = 4095,
+                                                           .gather_slots = 64,
+                                                           .gradient_slots = 64,
+                                                           .offload_layers = 4095,
+                                                           .offload_slots = 64,
+                                                           .offload_gradients = true,
+                                                           .late_updates = true,
+                                                           .offload_activations = 4095,
+                                                           .head_chunks = 1024,
+                                                           .device = "cuda"}};
+    char text[TOOL_BUDGET_TEXT_MAX];
+    tool_budget_text(&option, text, sizeof(text));
+    cr_expect_str_eq(text + strlen(text) - strlen(last), last, "%s", text);
+}
