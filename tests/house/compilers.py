@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 #
-# Goal: the C files can be built for ARM (aarch64 Linux) and with another C library (musl).
+# Goal: the C files can be built by clang, for ARM (aarch64 Linux) and with another C library (musl), without a warning.
 # Method: Debian's compiler for it takes each file as this build's compiler did, with its options for headers and optimization. The
 #         other libraries' headers are this machine's. Nothing is linked or run. A file with an error is refused.
 # usage: compilers.py SOURCE BUILD COMPILER PACKAGES ROOM...
