@@ -92,12 +92,19 @@ void eo_cursor_position_text(const struct eo_plan *plan, uint32_t position, char
         snprintf(text, EO_POSITION_TEXT_BYTES, "%s", name);
 }
 
+const char *eo_cursor_caller(const struct runtime_cursor *cursor)
+{
+    return cursor->phase == PHASE_VISIT ? "eo_weights_visit" : cursor->phase == PHASE_FILL ? "eo_weights_fill" : NULL;
+}
+
 void eo_cursor_expected_text(const struct runtime_cursor *cursor, char *text, size_t bytes)
 {
     if (cursor->phase == PHASE_FAILED) {
         snprintf(text, bytes, "only eo_runtime_destroy (after an error)");
     } else if (cursor->phase == PHASE_IDLE) {
         snprintf(text, bytes, "eo_step_begin or eo_evaluation_begin");
+    } else if (eo_cursor_caller(cursor)) {
+        snprintf(text, bytes, "the end of a callback of %s", eo_cursor_caller(cursor));
     } else if (eo_cursor_is_past(cursor, cursor->phase)) {
         snprintf(text, bytes, cursor->phase == PHASE_STEP ? "eo_step_end" : "eo_evaluation_end");
     } else {

@@ -10,7 +10,8 @@
 
 #include "runtime/plan/internal.h"
 
-enum runtime_phase { PHASE_IDLE, PHASE_STEP, PHASE_EVALUATION, PHASE_FAILED };
+/* VISIT and FILL: between steps, in eo_weights_visit and eo_weights_fill, whose callbacks may not come back in. */
+enum runtime_phase { PHASE_IDLE, PHASE_STEP, PHASE_EVALUATION, PHASE_VISIT, PHASE_FILL, PHASE_FAILED };
 
 enum pass_progress { PASS_NEXT, PASS_BEGUN, PASS_GRADIENTS };
 
@@ -42,6 +43,8 @@ bool eo_cursor_moment(const struct runtime_cursor *cursor, eo_moment *now);
 /* A position for messages: its name, and its number where the name is not its own. */
 enum { EO_POSITION_TEXT_BYTES = EO_NAME_MAX + 32 };
 void eo_cursor_position_text(const struct eo_plan *plan, uint32_t position, char text[EO_POSITION_TEXT_BYTES]);
+/* The call whose callback is under way; NULL: none. */
+const char *eo_cursor_caller(const struct runtime_cursor *cursor);
 /* The calls that may come next. */
 void eo_cursor_expected_text(const struct runtime_cursor *cursor, char *text, size_t bytes);
 

@@ -54,6 +54,9 @@ eo_status eo_runtime_check_idle(struct eo_runtime *rt, const char *call)
         return EO_ERR_INVALID;
     if (rt->cursor.phase == PHASE_FAILED)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "%s: after an error only eo_runtime_destroy is possible", call);
+    if (eo_cursor_caller(&rt->cursor))
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "%s: not from a callback of %s; call it when that has returned", call,
+                               eo_cursor_caller(&rt->cursor));
     if (rt->cursor.phase != PHASE_IDLE)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "%s works only between steps; end the step or evaluation first", call);
     return EO_OK;

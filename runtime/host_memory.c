@@ -152,10 +152,12 @@ static eo_status check_copy(struct eo_runtime *rt, const void *to, const void *f
 {
     if (!rt)
         return EO_ERR_INVALID;
-    if (rt->cursor.phase == PHASE_FAILED || rt->graph.recording || !to || !from)
+    const bool fills = rt->cursor.phase == PHASE_FILL; /* the piece that it fills is the next one that a copy would take */
+    if (rt->cursor.phase == PHASE_FAILED || fills || rt->graph.recording || !to || !from)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "%s %s", call,
                                rt->graph.recording                ? "during the recording of a step: copy before eo_step_begin"
                                : rt->cursor.phase == PHASE_FAILED ? "after an error: destroy the runtime"
+                               : fills                            ? "from a callback of eo_weights_fill: copy before or after it"
                                                                   : "with a NULL pointer");
     return EO_OK;
 }

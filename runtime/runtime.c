@@ -304,6 +304,11 @@ void eo_runtime_destroy(eo_runtime **runtime)
                      rt->world->rank, rt->saver_count);
         return;
     }
+    if (eo_cursor_caller(&rt->cursor)) {
+        eo_log_write(&rt->log, EO_LOG_ERROR, "rank %u: eo_runtime_destroy: not from a callback of %s; return an error from it, then "
+                     "destroy", rt->world->rank, eo_cursor_caller(&rt->cursor));
+        return;
+    }
     if (rt->device && rt->comms.are_open) {
         eo_graph_fini(rt);
         (void)eo_host_drain(rt);

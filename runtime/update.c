@@ -269,8 +269,7 @@ eo_status eo_runtime_get_report_sized(eo_runtime *rt, uint64_t step, eo_step_rep
 {
     if (!rt || !out)
         return EO_ERR_INVALID;
-    if (rt->cursor.phase != PHASE_IDLE)
-        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_runtime_get_report works only between steps; end the step first");
+    EO_TRY(eo_runtime_check_idle(rt, "eo_runtime_get_report"));
     if (step > rt->steps.finished || step + EO_REPORTS_KEPT <= rt->steps.finished)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_runtime_get_report: step %llu; of the last %d steps there are reports, up "
                                "to step %llu", (unsigned long long)step, (int)EO_REPORTS_KEPT,

@@ -125,17 +125,8 @@ static eo_status produce_rounded(void *user, uint64_t offset, uint64_t count, fl
     return EO_OK;
 }
 
-eo_status eo_weights_fill(eo_runtime *rt, uint32_t parameter, eo_produce_fn produce, void *user)
+static eo_status fill_own(struct eo_runtime *rt, const struct plan_parameter *p, eo_produce_fn produce, void *user)
 {
-    EO_TRY(eo_runtime_check_idle(rt, "eo_weights_fill"));
-    if (!produce)
-        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_weights_fill needs a function to call");
-    if (parameter >= rt->plan->parameter_count)
-        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_weights_fill: no parameter %" PRIu32, parameter);
-    EO_TRY(eo_ema_check(rt, "eo_weights_fill"));
-    EO_TRY(eo_runtime_leave_schedule(rt));
-    eo_saver_await_layer(rt, EO_NONE);
-    const struct plan_parameter *p = &rt->plan->parameters[rt->plan->parameter_of_model[parameter]];
     const struct own_part part = find_own_part(rt->plan, rt->shards.rank, p);
     const struct layer_shard *shard = &rt->shards.layers[p->layer];
     struct rounded rounded = {produce, user};
@@ -153,6 +144,29 @@ eo_status eo_weights_fill(eo_runtime *rt, uint32_t parameter, eo_produce_fn prod
     if (rt->plan->params.dtype == EO_DTYPE_BF16 && rt->plan->layers[p->layer].frozen && !p->fp32)
         return eo_host_fill(rt, shard->weights + part.at, part.from, part.count, produce_rounded, &rounded);
     return eo_host_fill(rt, shard->weights + part.at, part.from, part.count, produce, user);
+}
+
+/* The callbacks are over, unless one of them or what lay between has failed. */
+static void leave_callbacks(struct runtime_cursor *cursor)
+{
+    if (cursor->phase != PHASE_FAILED)
+        cursor->phase = PHASE_IDLE;
+}
+
+eo_status eo_weights_fill(eo_runtime *rt, uint32_t parameter, eo_produce_fn produce, void *user)
+{
+    EO_TRY(eo_runtime_check_idle(rt, "eo_weights_fill"));
+    if (!produce)
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_weights_fill needs a function to call");
+    if (parameter >= rt->plan->parameter_count)
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_weights_fill: no parameter %" PRIu32, parameter);
+    EO_TRY(eo_ema_check(rt, "eo_weights_fill"));
+    EO_TRY(eo_runtime_leave_schedule(rt));
+    eo_saver_await_layer(rt, EO_NONE);
+    rt->cursor.phase = PHASE_FILL;
+    const eo_status status = fill_own(rt, &rt->plan->parameters[rt->plan->parameter_of_model[parameter]], produce, user);
+    leave_callbacks(&rt->cursor);
+    return status;
 }
 
 static eo_parameter_info parameter_info(const struct eo_plan *plan, const struct plan_parameter *parameter)
@@ -300,6 +314,16 @@ static eo_status visit_layer(struct eo_runtime *rt, uint32_t l, const struct pla
     return status;
 }
 
+static eo_status visit_all(struct eo_runtime *rt, struct visiting *visiting)
+{
+    for (uint32_t l = 0; l < rt->plan->layer_count && rt->plan->layers[l].part_of == EO_NONE; l++) {
+        EO_TRY(visit_layer(rt, l, NULL, visiting));
+        if (rt->plan->layers[l].frozen_part != EO_NONE)
+            EO_TRY(visit_layer(rt, rt->plan->layers[l].frozen_part, NULL, visiting));
+    }
+    return EO_OK;
+}
+
 eo_status eo_weights_visit(eo_runtime *rt, visit_fn visit, void *user)
 {
     EO_TRY(eo_runtime_check_idle(rt, "eo_weights_visit"));
@@ -307,11 +331,10 @@ eo_status eo_weights_visit(eo_runtime *rt, visit_fn visit, void *user)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_weights_visit needs a function to call");
     EO_TRY(eo_runtime_leave_schedule(rt));
     struct visiting visiting = {visit, user, EO_OK};
-    for (uint32_t l = 0; l < rt->plan->layer_count && rt->plan->layers[l].part_of == EO_NONE; l++) {
-        EO_TRY(visit_layer(rt, l, NULL, &visiting));
-        if (rt->plan->layers[l].frozen_part != EO_NONE)
-            EO_TRY(visit_layer(rt, rt->plan->layers[l].frozen_part, NULL, &visiting));
-    }
+    rt->cursor.phase = PHASE_VISIT;
+    const eo_status status = visit_all(rt, &visiting);
+    leave_callbacks(&rt->cursor);
+    EO_TRY(status);
     EO_TRY(eo_runtime_quiesce(rt));
     return visiting.status < 0 ? visiting.status : EO_OK;
 }

@@ -427,6 +427,9 @@ EO_EXPORT EO_NODISCARD eo_status eo_sum(eo_runtime *runtime, double *values, uin
  * not in host memory as they are, visit and read take room for one layer: on the CPU, in static mode, memory that passes
  * use, if it suffices; else it is allocated during the call.
  *
+ * produce and visit make no step, evaluation, sum, report, checkpoint or weights call on this runtime, and do not destroy it: refused
+ * by name, with EO_ERR_INVALID or in the log. They return: no exception and no longjmp leaves them.
+ *
  * A negative status of produce or visit is that of the call, on this rank alone: it is not called again, the runtime goes on,
  * and nobody waits. Of the parameter being filled a part is then filled. Agree with the other ranks (eo_sum), or
  * eo_world_abort.

@@ -584,6 +584,9 @@ int main(void)
     test_report("worlds that cannot be are refused", 1);
     what_this_device_has_not();
     test_report("what this device has not is refused by name, and ordinary steps go on", 1);
+    calls_from_callbacks(EO_MEMORY_STATIC);
+    calls_from_callbacks(EO_MEMORY_DYNAMIC_POOL);
+    test_report("a callback of fill or visit that calls its runtime is refused, and changes nothing", 2);
     different_plans();
     test_report("ranks with different plans are told so", 3);
     one_cannot_begin();

@@ -82,5 +82,6 @@ void failing_product(void);
 
 /* misuse_weights.c */
 void weights_round_trip(uint32_t ranks, eo_memory memory);
+void calls_from_callbacks(eo_memory memory);
 
 #endif

@@ -121,6 +121,79 @@ static void play_weights(struct actor *self)
     eo_runtime_destroy(&rt);
 }
 
+/* Calls on its own runtime, made in a callback of `caller`. */
+struct comes_back {
+    struct expected expected;
+    eo_runtime *rt;
+    const char *caller;
+    uint32_t calls;
+};
+
+static void refuse_all(struct comes_back *back)
+{
+    eo_runtime *rt = back->rt, *destroyed = rt;
+    static float values[20000];
+    double sum = 1;
+    eo_step_report report;
+    const eo_status statuses[] = {eo_weights_read(rt, "matrix2", values), eo_weights_write(rt, "matrix2", values),
+                                  eo_weights_fill(rt, 0, fill, &(uint32_t){0}), eo_weights_visit(rt, compare, &back->expected),
+                                  eo_sum(rt, &sum, 1), eo_runtime_get_report(rt, 1, &report), eo_step_begin(rt),
+                                  eo_evaluation_begin(rt)};
+    for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++)
+        TEST_EXPECT(NULL, statuses[i] == EO_ERR_INVALID, "call %zu is taken in %s", i, back->caller);
+    TEST_EXPECT(NULL, strstr(eo_runtime_error(rt), "the end of a callback of ") && strstr(eo_runtime_error(rt), back->caller) &&
+                strstr(eo_runtime_error(rt), "was expected, got eo_evaluation_begin"), "'%s'", eo_runtime_error(rt));
+    TEST_HOLDS(NULL, eo_sum(rt, &sum, 1) == EO_ERR_INVALID);
+    TEST_EXPECT(NULL, strstr(eo_runtime_error(rt), "eo_sum: not from a callback of ") && strstr(eo_runtime_error(rt), back->caller),
+                "'%s'", eo_runtime_error(rt));
+    eo_runtime_destroy(&destroyed);
+    TEST_HOLDS(NULL, destroyed == rt);
+    back->calls++;
+}
+
+static eo_status visit_and_come_back(void *user, const eo_parameter_info *info, const float *values)
+{
+    struct comes_back *back = user;
+    refuse_all(back);
+    return compare(&back->expected, info, values);
+}
+
+static eo_status fill_and_come_back(void *user, uint64_t offset, uint64_t count, float *values)
+{
+    struct comes_back *back = user;
+    float byte = 0;
+    refuse_all(back);
+    TEST_HOLDS(NULL, eo_runtime_upload(back->rt, values, &byte, 1) == EO_ERR_INVALID);
+    return fill(&(uint32_t){0}, offset, count, values);
+}
+
+static void play_comes_back(struct actor *self)
+{
+    eo_runtime *rt;
+    must(open_runtime(self->scene, self->rank, &rt), "runtime");
+    struct comes_back back = {.expected = {.scene = self->scene}, .rt = rt, .caller = "eo_weights_fill"};
+    fill_all(self->scene, rt);
+    must(eo_weights_fill(rt, 0, fill_and_come_back, &back), "fill");
+    TEST_HOLDS(NULL, back.calls > 0 || self->rank > 0);
+    back.caller = "eo_weights_visit";
+    must(eo_weights_visit(rt, visit_and_come_back, &back), "visit");
+    TEST_HOLDS(NULL, back.expected.next == eo_model_parameter_count(self->scene->model));
+    must(whole_step(self->scene, rt), "step");
+    eo_runtime_destroy(&rt);
+}
+
+/*
+ * A callback that calls its runtime is refused by name, and what is filled and visited stays as it is.
+ */
+void calls_from_callbacks(eo_memory memory)
+{
+    struct scene scene;
+    open_scene(&scene, "edges", 2, 0);
+    scene.memory = memory;
+    run_ranks(&scene, play_comes_back);
+    close_scene(&scene);
+}
+
 /*
  * What is filled or written on shards is what is visited and read whole, in model order, before and after steps.
  */
