@@ -18,6 +18,18 @@ static const char *disk_failure(const struct eo_runtime *rt)
     return device && device->ops->storage_failure ? device->ops->storage_failure(device) : "";
 }
 
+/* Of a world's failure: in what two ranks at the norms of one step differ, by their labels (eo_norms_label). */
+static const char *differing_norms(const char *failure)
+{
+    const char *mine = strstr(failure, EO_NORM_LABEL), *other = mine ? strstr(mine + 1, EO_NORM_LABEL) : NULL;
+    const size_t step = mine ? strcspn(mine, ",") + 1 : 0;
+    if (!other || strncmp(mine, other, step) != 0)
+        return "";
+    return strncmp(mine, other, step + strcspn(mine + step, ",")) != 0
+               ? "the ranks gave eo_step_end different numbers (learning rate, betas, clip, groups ...): "
+               : "before this step the ranks filled, wrote or loaded different weights (one rank alone?): ";
+}
+
 eo_status eo_runtime_fail(struct eo_runtime *rt, eo_status status, const char *format, ...)
 {
     char *const text = rt->errors.text;
@@ -29,8 +41,11 @@ eo_status eo_runtime_fail(struct eo_runtime *rt, eo_status status, const char *f
     used += (size_t)vsnprintf(text + used, size - used, format, arguments);
     va_end(arguments);
     if ((status == EO_ERR_COMM || status == EO_ERR_TIMEOUT) && used + 3 < size) {
-        memcpy(text + used, ": ", 3);
-        eo_world_failure(rt->world, text + used + 2, size - used - 2);
+        char failure[sizeof(rt->errors.text)];
+        eo_world_failure(rt->world, failure, sizeof(failure));
+        used += (size_t)snprintf(text + used, size - used, ": %s", differing_norms(failure));
+        if (used < size)
+            eo_world_failure(rt->world, text + used, size - used);
     }
     if (disk[0] && used < size)
         snprintf(text + used, size - used, ": %s", disk);

@@ -119,6 +119,7 @@ struct runtime_steps {
     uint64_t newest; /* whose norm was issued last */
     uint64_t begin_ns;
     bool is_late; /* updates of the last step are left to the next one */
+    bool *written; /* since the step before, outside of steps: by parameter of the plan, then whether a checkpoint was loaded */
     bool restart; /* the schedule was left (or never entered): the next step runs the first-step list */
     eo_step_params params;
     eo_parameter_group *groups; /* of params */
@@ -379,7 +380,9 @@ void eo_norms_on_host(struct eo_runtime *rt, uint32_t layer, double *sums); /* t
 void eo_norms_of_runs(struct eo_runtime *rt, uint32_t layer, uint32_t queue);
 void eo_norms_local(struct eo_runtime *rt);
 EO_NODISCARD eo_status eo_norms_sum(struct eo_runtime *rt);
-/* Of the gather of this step's norms: transports that compare labels so find ranks at other steps, or with other numbers. */
+/* Of the gather of this step's norms: transports that compare labels so find ranks at other steps, with other numbers, or with
+ * other parameters written before. */
+#define EO_NORM_LABEL "norms of step "
 const char *eo_norms_label(struct eo_runtime *rt);
 /* What the host knows of a step: eo_shard.group_scales. */
 const float *eo_norms_group_scales(struct eo_runtime *rt, const struct eo_step_memory *of);

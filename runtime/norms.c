@@ -140,7 +140,9 @@ const char *eo_norms_label(struct eo_runtime *rt)
                               (float)g->clip_group};
         hash = eo_hash64_more(hash, more, sizeof(more));
     }
-    snprintf(label, sizeof(rt->update.labels[0]), "norms of step %" PRIu64 ", eo_step_params %08" PRIx32, step, (uint32_t)hash);
+    const uint64_t writes = eo_hash64(rt->steps.written, (size_t)rt->plan->parameter_count + 1);
+    snprintf(label, sizeof(rt->update.labels[0]), EO_NORM_LABEL "%" PRIu64 ", params %06x, writes %06x", step,
+             (unsigned)(hash & 0xffffff), (unsigned)(writes & 0xffffff));
     return label;
 }
 

@@ -33,7 +33,8 @@ eo_status eo_update_init(struct eo_runtime *rt)
     }
     rt->update.updates = calloc(most + 1, sizeof(*rt->update.updates));
     rt->steps.groups = calloc(rt->plan->trainer_group_count, sizeof(*rt->steps.groups));
-    if (!rt->update.updates || !rt->steps.groups)
+    rt->steps.written = calloc((size_t)rt->plan->parameter_count + 1, sizeof(*rt->steps.written));
+    if (!rt->update.updates || !rt->steps.groups || !rt->steps.written)
         return EO_ERR_NO_MEMORY;
     return eo_norms_init(rt);
 }
@@ -45,6 +46,7 @@ void eo_update_fini(struct eo_runtime *rt)
     free(rt->update.updates);
     free(rt->update.parts);
     free(rt->steps.groups);
+    free(rt->steps.written);
 }
 
 static void fill_in_defaults(eo_step_params *p, const struct plan_optimizer *optimizer)
@@ -256,6 +258,7 @@ eo_status eo_update_finish(struct eo_runtime *rt, eo_step_report *report, size_t
     if (report || is_known)
         EO_TRY(eo_host_finish_steps(rt, rt->steps.finished + 1));
     rt->steps.finished++;
+    memset(rt->steps.written, 0, (size_t)rt->plan->parameter_count + 1);
     if (rt->params.recorder)
         eo_flight_recorder_finish(rt->params.recorder, rt->steps.finished);
     rt->stats.steps++;

@@ -163,8 +163,10 @@ eo_status eo_weights_fill(eo_runtime *rt, uint32_t parameter, eo_produce_fn prod
     EO_TRY(eo_ema_check(rt, "eo_weights_fill"));
     EO_TRY(eo_runtime_leave_schedule(rt));
     eo_saver_await_layer(rt, EO_NONE);
+    const uint32_t p = rt->plan->parameter_of_model[parameter];
+    rt->steps.written[p] = true;
     rt->cursor.phase = PHASE_FILL;
-    const eo_status status = fill_own(rt, &rt->plan->parameters[rt->plan->parameter_of_model[parameter]], produce, user);
+    const eo_status status = fill_own(rt, &rt->plan->parameters[p], produce, user);
     leave_callbacks(&rt->cursor);
     return status;
 }

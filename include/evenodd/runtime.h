@@ -163,8 +163,9 @@ typedef struct eo_parameter_group {
 } eo_parameter_group;
 
 /* The same on all ranks, but for `values` and `weight`; and all ranks have finished as many steps, and made the same fills,
- * writes and loads of weights. Ranks on CPUs that differ in these numbers or in the step's end with EO_ERR_COMM before the
- * update; NCCL and steps as graphs do not see it, and other weights nobody sees. Every number must be finite and not negative,
+ * writes and loads of weights. Ranks on CPUs that differ in these numbers, in the step's, or in the parameters filled, written or
+ * loaded since the step before end with EO_ERR_COMM before the update; NCCL and steps as graphs do not see it, and other values of
+ * weights nobody sees. Every number must be finite and not negative,
  * but for `values` and an infinite `clip`; anything else is EO_ERR_INVALID. */
 typedef struct eo_step_params {
     float learning_rate; /* required by the library's optimizers: 0 only with `exact` */

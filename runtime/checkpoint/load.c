@@ -213,6 +213,7 @@ eo_status eo_checkpoint_load(eo_checkpoint *checkpoint, eo_runtime *rt)
         return eo_runtime_fail(rt, fits, "%s", error.text);
     EO_TRY(eo_runtime_leave_schedule(rt));
     eo_saver_await_layer(rt, EO_NONE);
+    rt->steps.written[rt->plan->parameter_count] = true;
     RUNTIME_TRY(rt, load(checkpoint, rt), "cannot load the checkpoint %s", checkpoint->path);
     EO_TRY(eo_host_finish_steps(rt, rt->steps.finished));
     rt->steps.finished = checkpoint->manifest.step;

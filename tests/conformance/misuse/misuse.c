@@ -605,6 +605,9 @@ int main(void)
     other_numbers(EO_MEMORY_STATIC);
     other_numbers(EO_MEMORY_DYNAMIC_POOL);
     test_report("ranks that end a step with other numbers are told so", 3);
+    one_writes_alone(EO_MEMORY_STATIC);
+    one_writes_alone(EO_MEMORY_DYNAMIC_POOL);
+    test_report("weights that one rank alone has written end the next step of all", 2);
     different_weights(EO_MEMORY_STATIC);
     different_weights(EO_MEMORY_DYNAMIC_POOL);
     test_report("ranks that read different weights are told so", 3);

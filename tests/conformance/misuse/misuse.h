@@ -70,6 +70,7 @@ void one_never_joins(void);
 void memory_for_one(void);
 void one_is_refused(void);
 void other_numbers(eo_memory memory);
+void one_writes_alone(eo_memory memory);
 void different_weights(eo_memory memory);
 void one_gives_up(eo_memory memory);
 void one_gives_up_inside(void);
