@@ -8,7 +8,7 @@
 
 static eo_status out_of_order(struct eo_runtime *rt, const char *call, uint32_t position)
 {
-    char expected[EO_NAME_MAX * 2 + 64], of[EO_POSITION_TEXT_BYTES] = "a position out of range";
+    char expected[EO_NAME_MAX * 2 + 128], of[EO_POSITION_TEXT_BYTES] = "a position out of range";
     eo_cursor_expected_text(&rt->cursor, expected, sizeof(expected));
     if (position < rt->plan->position_count)
         eo_cursor_position_text(rt->plan, position, of);

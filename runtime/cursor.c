@@ -99,14 +99,18 @@ const char *eo_cursor_caller(const struct runtime_cursor *cursor)
 
 void eo_cursor_expected_text(const struct runtime_cursor *cursor, char *text, size_t bytes)
 {
+    const uint32_t micro_batches = cursor->plan->params.micro_batches;
     if (cursor->phase == PHASE_FAILED) {
         snprintf(text, bytes, "only eo_runtime_destroy (after an error)");
     } else if (cursor->phase == PHASE_IDLE) {
         snprintf(text, bytes, "eo_step_begin or eo_evaluation_begin");
     } else if (eo_cursor_caller(cursor)) {
         snprintf(text, bytes, "the end of a callback of %s", eo_cursor_caller(cursor));
-    } else if (eo_cursor_is_past(cursor, cursor->phase)) {
-        snprintf(text, bytes, cursor->phase == PHASE_STEP ? "eo_step_end" : "eo_evaluation_end");
+    } else if (eo_cursor_is_past(cursor, PHASE_EVALUATION)) {
+        snprintf(text, bytes, "eo_evaluation_end");
+    } else if (eo_cursor_is_past(cursor, PHASE_STEP)) {
+        snprintf(text, bytes, "eo_step_end (micro-batch %" PRIu32 " of %" PRIu32 " of the plan is over)", cursor->micro_batch,
+                 micro_batches);
     } else {
         const struct api_pass pass = current(cursor);
         const struct plan_position *position = &cursor->plan->positions[pass.position];
@@ -114,9 +118,12 @@ void eo_cursor_expected_text(const struct runtime_cursor *cursor, char *text, si
         const char *what = cursor->progress == PASS_NEXT                                ? "begin of"
                            : pass.backward && cursor->progress == PASS_BEGUN && !frozen ? "eo_gradients_begin in"
                                                                                         : "end of";
-        char name[EO_POSITION_TEXT_BYTES];
+        char name[EO_POSITION_TEXT_BYTES], batch[64] = "";
         eo_cursor_position_text(cursor->plan, pass.position, name);
-        snprintf(text, bytes, "%s %s of %s%s", what, pass.backward ? "backward" : "forward", name,
-                 frozen && pass.backward && cursor->progress == PASS_BEGUN ? " (its layer is frozen)" : "");
+        if (cursor->phase == PHASE_STEP && micro_batches > 1)
+            snprintf(batch, sizeof(batch), " (micro-batch %" PRIu32 " of %" PRIu32 " of the plan)", cursor->micro_batch + 1,
+                     micro_batches);
+        snprintf(text, bytes, "%s %s of %s%s%s", what, pass.backward ? "backward" : "forward", name,
+                 frozen && pass.backward && cursor->progress == PASS_BEGUN ? " (its layer is frozen)" : "", batch);
     }
 }

@@ -176,22 +176,30 @@ eo_status eo_runtime_download(eo_runtime *rt, void *to, const void *from, uint64
 
 /* -- steps in flight -----------------------------------------------------------------------------------------------*/
 
-/* The layer whose norm is to blame. What lies on the device is of the newest step: as a rule that one fails like this. */
+/* The last layer whose norm is to blame: backward came to it first, and gave what is not finite to those before it. What lies
+ * on the device is of the newest step: as a rule that one fails like this. */
 static void find_culprit(struct eo_runtime *rt, uint64_t step, char *text, size_t bytes)
 {
     const bool is_newest = step == rt->steps.newest;
+    uint32_t last = EO_NONE, count = 0;
     for (uint32_t l = 0; l < rt->plan->layer_count; l++) {
         double norm = 0;
         if (rt->plan->layers[l].frozen || eo_host_download(rt, &norm, rt->shards.layers[l].norm, sizeof(norm)) < 0 ||
             isfinite(norm))
             continue;
-        if (is_newest)
-            snprintf(text, bytes, "%s", rt->plan->layers[l].name);
-        else
-            snprintf(text, bytes, "in step %llu it is %s", (unsigned long long)rt->steps.newest, rt->plan->layers[l].name);
+        last = l;
+        count++;
+    }
+    if (count == 0) {
+        snprintf(text, bytes, "%s", is_newest ? "another rank's shard" : "found late: ask for a report to learn the layer");
         return;
     }
-    snprintf(text, bytes, "%s", is_newest ? "another rank's shard" : "found late: ask for a report to learn the layer");
+    size_t used = 0;
+    if (!is_newest)
+        used = (size_t)snprintf(text, bytes, "in step %llu it is ", (unsigned long long)rt->steps.newest);
+    used += (size_t)snprintf(text + used, bytes - used, "%s", rt->plan->layers[last].name);
+    if (count > 1)
+        snprintf(text + used, bytes - used, ", and %u before it", count - 1);
 }
 
 static uint32_t slot_of(uint64_t step)
@@ -270,13 +278,15 @@ static eo_status finish_step(struct eo_runtime *rt, uint64_t step)
     report_parts(rt, &at->memory, report);
     if (!report->skipped || at->on_not_finite == EO_SKIP)
         return EO_OK;
-    char culprit[EO_NAME_MAX + 64];
+    char culprit[EO_NAME_MAX + 96];
+    const bool is_poisoned = rt->params.debug && rt->params.memory == EO_MEMORY_STATIC;
     find_culprit(rt, step, culprit, sizeof(culprit));
-    return eo_runtime_fail(rt, EO_ERR_NOT_FINITE,
-                           "step %llu: the gradient norm is not finite (%s); %s; with on_not_finite EO_SKIP training goes on",
+    return eo_runtime_fail(rt, EO_ERR_NOT_FINITE, "step %llu: the gradient norm is not finite (%s); %s; %s",
                            (unsigned long long)step, culprit,
                            step == rt->steps.newest ? "the weights are unchanged"
-                                                    : "it left the weights unchanged, and later steps went on from there");
+                                                    : "it left the weights unchanged, and later steps went on from there",
+                           is_poisoned ? "debug mode fills dead memory with NaN: was some of it read before it was written?"
+                                       : "with on_not_finite EO_SKIP training goes on");
 }
 
 eo_status eo_host_finish_steps(struct eo_runtime *rt, uint64_t last)

@@ -11,20 +11,32 @@
 #include "base/arithmetic.h"
 #include "base/check.h"
 
-/* The first element of a range whose bits are the poison's (`poisoned`), or not zero; `count` if there is none. */
+/* The poison is a signalling NaN; what is added to it makes it this quiet one. */
+static uint32_t added_poison(const struct eo_runtime *rt)
+{
+    return EO_POISON | (rt->plan->params.reduce_dtype == EO_DTYPE_BF16 ? 0x40U : 0x400000U);
+}
+
+/* The first element of a range whose bits are the poison's, added to or not (`poisoned`), or not zero; `count` if there is
+ * none. Its bits go to `bits`. */
 static eo_status find_element(struct eo_runtime *rt, const char *gradients, const struct plan_range *range, bool poisoned,
-                              uint64_t *found)
+                              uint64_t *found, uint32_t *bits)
 {
     enum { ROOM = 1 << 16 };
     const uint64_t size = eo_dtype_bytes(rt->plan->params.reduce_dtype);
-    const uint32_t poison = EO_POISON, nothing = 0;
+    const uint32_t poison = EO_POISON, added = added_poison(rt), nothing = 0;
     char room[ROOM];
     for (*found = 0; *found < range->count;) {
         const uint64_t part = eo_min_u64(ROOM / size, range->count - *found);
         EO_TRY(eo_host_download(rt, room, gradients + (range->offset + *found) * size, part * size));
-        for (uint64_t i = 0; i < part; i++, ++*found)
-            if ((memcmp(room + i * size, poisoned ? &poison : &nothing, size) == 0) == poisoned)
-                return EO_OK;
+        for (uint64_t i = 0; i < part; i++, ++*found) {
+            const char *at = room + i * size;
+            if (poisoned ? memcmp(at, &poison, size) != 0 && memcmp(at, &added, size) != 0 : memcmp(at, &nothing, size) == 0)
+                continue;
+            *bits = 0;
+            memcpy(bits, at, size);
+            return EO_OK;
+        }
     }
     return EO_OK;
 }
@@ -51,7 +63,10 @@ eo_status eo_static_check_written(struct eo_runtime *rt, uint32_t position)
     const struct plan_position *p = &rt->plan->positions[position];
     const struct plan_layer *layer = &rt->plan->layers[p->layer];
     const char *gradients = eo_static_state(rt)->rows[p->buffer_row];
+    const uint64_t size = eo_dtype_bytes(rt->plan->params.reduce_dtype);
+    const uint32_t added = added_poison(rt);
     uint64_t found;
+    uint32_t bits = 0;
     if (rt->graph.recording)
         return EO_OK;
     for (uint32_t k = 0; k < layer->parameter_count && !rt->params.zero_gradients; k++) {
@@ -59,16 +74,19 @@ eo_status eo_static_check_written(struct eo_runtime *rt, uint32_t position)
         const struct plan_range own = {parameter->offset, parameter->element_count};
         if (!eo_views_gets_gradient(rt->plan, position, parameter))
             continue;
-        EO_TRY(find_element(rt, gradients, &own, true, &found));
-        if (found < own.count)
-            return eo_runtime_fail(rt, EO_ERR_INVALID,
-                                   "the gradient of '%s' was not written in backward of %s (element %" PRIu64 " of %" PRIu64
-                                   ")",
-                                   parameter->name, p->name, found, own.count);
+        EO_TRY(find_element(rt, gradients, &own, true, &found, &bits));
+        if (found == own.count)
+            continue;
+        const bool was_added = memcmp(&bits, &added, size) == 0;
+        return eo_runtime_fail(rt, EO_ERR_INVALID,
+                               "the gradient of '%s' was %s in backward of %s (element %" PRIu64 " of %" PRIu64 ")%s",
+                               parameter->name, was_added ? "added to, not written," : "not written", p->name, found, own.count,
+                               was_added ? ": set zero_gradients; or it comes of a buffer before its first write"
+                                         : ", or it is what a buffer held before its first write");
     }
     for (uint32_t z = 0; z < p->zero_count; z++) {
         const struct plan_range *range = &rt->plan->zero_ranges[p->zero_begin + z];
-        EO_TRY(find_element(rt, gradients, range, false, &found));
+        EO_TRY(find_element(rt, gradients, range, false, &found, &bits));
         if (found < range->count)
             return fail_beside(rt, p, range->offset + found);
     }

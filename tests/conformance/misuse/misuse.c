@@ -178,7 +178,8 @@ static void wrong_order(eo_memory memory)
             must(eo_backward_end(rt, 5), "backward");
             for (uint32_t p = LAYERS - 1; p-- > 0;)
                 must(backward_pass(&scene, rt, p, 0.25F), "backward");
-            REFUSED(rt, eo_backward_begin(rt, 0, &view), "eo_step_end was expected, got begin of backward of use0");
+            REFUSED(rt, eo_backward_begin(rt, 0, &view),
+                    "eo_step_end (micro-batch 1 of 1 of the plan is over) was expected, got begin of backward of use0");
             REFUSED(rt, eo_step_end(rt, NULL, NULL), "learning rate");
             refuse_step_params(rt);
             must(eo_step_end(rt, eo_step_params(.learning_rate = 0.1F), NULL), "end");
@@ -361,13 +362,83 @@ static void gradients_beside(bool zero_gradients)
     memset(view->gradients[0], 0, 2000 * sizeof(float));
     ((float *)view->gradients[1])[0] = ((float *)view->gradients[1])[2] = 0;
     if (!zero_gradients)
-        REFUSED(rt, eo_backward_end(rt, 4), "the gradient of 'bias4' was not written in backward of use4 (element 1 of 3)");
+        REFUSED(rt, eo_backward_end(rt, 4),
+                "the gradient of 'bias4' was not written in backward of use4 (element 1 of 3), or it is "
+                "what a buffer held before its first write");
     ((float *)view->gradients[1])[1] = 0;
     must(eo_backward_end(rt, 4), "mended");
     for (uint32_t p = 4; p-- > 0;)
         must(backward_pass(&scene, rt, p, 0), "backward");
     must(eo_step_end(rt, eo_step_params(.learning_rate = 0.1F), NULL), "end");
     eo_runtime_destroy(&rt);
+    close_scene(&scene);
+}
+
+/*
+ * Kernels that add, without zero_gradients: debug mode says so, of fp32 and bf16; after a write the pass goes on.
+ */
+static void added_gradients(eo_dtype dtype)
+{
+    const uint64_t size = eo_dtype_bytes(dtype);
+    struct scene scene;
+    eo_plan *plan;
+    eo_runtime *rt;
+    const eo_view *view;
+    open_scene(&scene, "edges", 1, 0);
+    must(eo_plan_create(&plan, scene.model, eo_plan_params(.rank_count = 1, .reduce_dtype = dtype, .log = &eo_test_log)),
+         "plan");
+    must(eo_runtime_create(&rt, eo_runtime_params(.plan = plan, .world = scene.worlds[0], .debug = true, .log = &eo_test_log)),
+         "runtime");
+    must(eo_step_begin(rt), "begin");
+    for (uint32_t p = 0; p < LAYERS; p++)
+        must(forward_pass(rt, p), "forward");
+    must(eo_backward_begin(rt, 5, &view), "backward");
+    must(eo_gradients_begin(rt, 5, &view), "gradients");
+    for (uint32_t k = 0; k < 2; k++) {
+        eo_parameter_info info;
+        must(eo_model_parameter(scene.model, 10 + k, &info), "parameter");
+        for (uint64_t i = 0; i < info.element_count; i++) {
+            if (dtype == EO_DTYPE_FP32)
+                ((volatile float *)view->gradients[k])[i] += 0.25F;
+            else /* as a processor does it: exact but for the quiet bit */
+                ((uint16_t *)view->gradients[k])[i] |= 0x40;
+        }
+    }
+    REFUSED(rt, eo_backward_end(rt, 5), "was added to, not written, in backward of use5 (element 0 of ");
+    TEST_HOLDS(NULL, strstr(eo_runtime_error(rt), "): set zero_gradients"));
+    for (uint32_t k = 0; k < 2; k++) {
+        eo_parameter_info info;
+        must(eo_model_parameter(scene.model, 10 + k, &info), "parameter");
+        memset(view->gradients[k], 0, info.element_count * size);
+    }
+    must(eo_backward_end(rt, 5), "mended");
+    eo_runtime_destroy(&rt);
+    eo_plan_destroy(&plan);
+    close_scene(&scene);
+}
+
+/*
+ * A trainer with another number of micro-batches than its plan is told of it.
+ */
+static void other_micro_batches(void)
+{
+    struct scene scene;
+    eo_plan *plan;
+    eo_runtime *rt;
+    const eo_view *view;
+    open_scene(&scene, "edges", 1, 0);
+    must(open_runtime(&scene, 0, &rt), "runtime");
+    must(passes(&scene, rt, LAYERS, 0), "passes");
+    REFUSED(rt, eo_forward_begin(rt, 0, &view),
+            "eo_step_end (micro-batch 1 of 1 of the plan is over) was expected, got begin of forward of use0");
+    eo_runtime_destroy(&rt);
+    must(eo_plan_create(&plan, scene.model, eo_plan_params(.rank_count = 1, .micro_batches = 4)), "plan");
+    must(eo_runtime_create(&rt, eo_runtime_params(.plan = plan, .world = scene.worlds[0], .log = &eo_test_log)), "runtime");
+    must(passes(&scene, rt, LAYERS, 0), "passes");
+    REFUSED(rt, eo_step_end(rt, eo_step_params(.learning_rate = 1), NULL),
+            "begin of forward of use0 (micro-batch 2 of 4 of the plan) was expected, got eo_step_end");
+    eo_runtime_destroy(&rt);
+    eo_plan_destroy(&plan);
     close_scene(&scene);
 }
 
@@ -576,6 +647,11 @@ int main(void)
     gradients_beside(false);
     gradients_beside(true);
     test_report("gradients not written, or written past their end, are refused by name in debug mode", 1);
+    added_gradients(EO_DTYPE_FP32);
+    added_gradients(EO_DTYPE_BF16);
+    test_report("gradients added to, not written, are told as such in debug mode", 1);
+    other_micro_batches();
+    test_report("another number of micro-batches than the plan's is told", 1);
     zeroed_gradients();
     test_report("gradients are zeros to begin with, where that is asked for", 1);
     plans_that_do_not_fit();
@@ -621,6 +697,9 @@ int main(void)
     not_finite(EO_MEMORY_STATIC);
     not_finite(EO_MEMORY_DYNAMIC_POOL);
     test_report("a gradient that is not finite stops all ranks, layer named", 2);
+    not_finite_from(false);
+    not_finite_from(true);
+    test_report("a NaN is told of the layer it came from, with what debug mode knows", 1);
     for (int s = EO_STRATEGY_ZERO3 + 1; s < EO_STRATEGY_COUNT; s++) {
         strategy = (eo_strategy)s;
         wrong_order(EO_MEMORY_STATIC);

@@ -76,6 +76,7 @@ void one_gives_up(eo_memory memory);
 void one_gives_up_inside(void);
 void one_stays_away(void);
 void not_finite(eo_memory memory);
+void not_finite_from(bool debug);
 void no_place_to_offload(void);
 
 /* products.c */

@@ -484,6 +484,32 @@ static void play_not_finite(struct actor *self)
 }
 
 /*
+ * A NaN that backward gives on is told of the layer that it came from. Debug mode has another reason for it than training.
+ */
+void not_finite_from(bool debug)
+{
+    struct scene scene;
+    eo_runtime *rt;
+    open_scene(&scene, "edges", 1, 0);
+    scene.debug = debug;
+    must(open_runtime(&scene, 0, &rt), "runtime");
+    must(eo_step_begin(rt), "begin");
+    for (uint32_t p = 0; p < LAYERS; p++)
+        must(forward_pass(rt, p), "forward");
+    for (uint32_t p = LAYERS; p-- > 0;)
+        must(backward_pass(&scene, rt, p, p <= 3 ? NAN : 0.25F), "backward");
+    TEST_HOLDS(NULL, eo_step_end(rt, eo_step_params(.learning_rate = 0.1F), NULL) == EO_ERR_NOT_FINITE);
+    TEST_EXPECT(
+        NULL,
+        strstr(eo_runtime_error(rt), "not finite (layer3, and 3 before it)") &&
+            strstr(eo_runtime_error(rt), debug ? "debug mode fills dead memory with NaN" : "with on_not_finite EO_SKIP") &&
+            !strstr(eo_runtime_error(rt), debug ? "EO_SKIP" : "debug"),
+        "'%s'", eo_runtime_error(rt));
+    eo_runtime_destroy(&rt);
+    close_scene(&scene);
+}
+
+/*
  * A gradient that is no number on one rank stops all of them in the same step; where its shard lies the layer is named.
  */
 void not_finite(eo_memory memory)
