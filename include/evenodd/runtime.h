@@ -137,7 +137,9 @@ typedef struct eo_runtime_params {
  * gradients[k] belong to the k-th parameter of the layer, in the order of eo_model_add_parameter. gradients is NULL until
  * eo_gradients_begin. What lies there then is arbitrary (with `zero_gradients`: 0); gradients are written, all of them, in
  * every pass. Valid until the pass ends. Weights are read only: a value written there is lost or becomes the weight, by
- * strategy and number of ranks; change them between steps by eo_weights_write. */
+ * strategy and number of ranks; change them between steps by eo_weights_write. In static mode a position has the same pointers
+ * in every pass, micro-batch, step and evaluation, so a trainer may build its graph on them once; in the dynamic modes they
+ * move. */
 typedef struct eo_view {
     uint32_t parameter_count;
     void *const *weights;   /* NULL where the pass does not read weights */

@@ -27,6 +27,8 @@ struct case_rank {
     bool recorded;
     uint32_t version;                 /* of the weights, between steps */
     uint64_t holds[CASE_BUFFERS_MAX]; /* the content that was written last */
+    /* Where views showed weights and gradients first, by position. */
+    const void *weights_at[CASE_LAYERS_MAX][CASE_PARAMETERS_MAX], *gradients_at[CASE_LAYERS_MAX][CASE_PARAMETERS_MAX];
 };
 
 /* ---- case_passes.c ---- */
