@@ -9,12 +9,13 @@
  *     eo_runtime  steps                                                 evenodd/runtime.h
  *     eo_saver, eo_checkpoint  what a run leaves on the disk            evenodd/checkpoint.h
  *     eo_gpu_profile  what GPUs ran                                     evenodd/gpu_profile.h
+ *     eo_random_...  numbers by their place, for dropout                evenodd/random.h
  *
  * Handles are opaque. Parameter structs are read during the call; a zero stands for the value in brackets (where a zero is
  * a value too, the struct gives a way to say so: eo_step_params.exact, EO_NO_STATE). Every call takes NULL: what returns a
  * status refuses it, getters answer 0, "" or nothing. Functions that can fail return eo_status, `< 0` is failure, and a call
  * that refuses its arguments (EO_ERR_INVALID) changes nothing, but for what eo_runtime_create says of its world. The library
- * never prints, exits or reads the environment.
+ * never prints, exits or reads the environment. Callbacks return: no exception and no longjmp leaves one.
  */
 #ifndef EVENODD_EVENODD_H
 #define EVENODD_EVENODD_H
@@ -27,6 +28,7 @@
 #include <evenodd/log.h>
 #include <evenodd/model.h>
 #include <evenodd/plan.h>
+#include <evenodd/random.h>
 #include <evenodd/runtime.h>
 #include <evenodd/status.h>
 #include <evenodd/world.h>

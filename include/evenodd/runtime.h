@@ -135,7 +135,8 @@ typedef struct eo_runtime_params {
 
 /* Pointers into the fixed buffers, of the plan's dtype (parameters with `fp32`: fp32) and reduce_dtype: weights[k] and
  * gradients[k] belong to the k-th parameter of the layer, in the order of eo_model_add_parameter. gradients is NULL until
- * eo_gradients_begin. What lies there then is arbitrary (with `zero_gradients`: 0); gradients are written, all of them, in
+ * eo_gradients_begin. Each begins at a multiple of 16 elements of that type (with `fp32`: of the plan's dtype), 32 bytes at least.
+ * What lies there at first is arbitrary (with `zero_gradients`: 0); gradients are written, all of them, in
  * every pass. Valid until the pass ends. Weights are read only: a value written there is lost or becomes the weight, by
  * strategy and number of ranks; change them between steps by eo_weights_write. In static mode a position has the same pointers
  * in every pass, micro-batch, step and evaluation, so a trainer may build its graph on them once; in the dynamic modes they
@@ -431,7 +432,7 @@ EO_EXPORT EO_NODISCARD eo_status eo_sum(eo_runtime *runtime, double *values, uin
  * use, if it suffices; else it is allocated during the call.
  *
  * produce and visit make no step, evaluation, sum, report, checkpoint or weights call on this runtime, and do not destroy it: refused
- * by name, with EO_ERR_INVALID or in the log. They return: no exception and no longjmp leaves them.
+ * by name, with EO_ERR_INVALID or in the log.
  *
  * A negative status of produce or visit is that of the call, on this rank alone: it is not called again, the runtime goes on,
  * and nobody waits. Of the parameter being filled a part is then filled. Agree with the other ranks (eo_sum), or

@@ -91,9 +91,11 @@ static eo_status use_evaluation_buffers(struct case_rank *self, uint32_t p, uint
 
 static uint64_t element_bytes(eo_dtype dtype) { return dtype == EO_DTYPE_BF16 ? 2 : 4; }
 
-/* In planned memory a position has the same pointers in every pass, step and evaluation. */
-static void check_pointer(struct case_rank *self, const void **first, const void *now)
+/* In planned memory a position has the same pointers in every pass, step and evaluation. They are aligned in all modes. */
+static void check_pointer(struct case_rank *self, const void **first, const void *now, eo_dtype dtype)
 {
+    if ((uintptr_t)now % (16 * element_bytes(dtype)) != 0)
+        case_complain(self->world->verdict, "views: a weight or gradient is not aligned");
     if (self->world->c->memory == EO_MEMORY_STATIC && *first && *first != now)
         case_complain(self->world->verdict, "views: a weight or gradient has moved");
     *first = now;
@@ -107,7 +109,7 @@ static eo_status look_at_weights(struct case_rank *self, const struct integer_pl
     const struct case_layer *layer = &c->layers[c->positions[place->position].layer];
     for (uint32_t k = 0; view->weights && k < layer->parameter_count; k++) {
         struct case_call call = call_of_case(self, "look at weights", case_look_at_weights);
-        check_pointer(self, &self->weights_at[place->position][k], view->weights[k]);
+        check_pointer(self, &self->weights_at[place->position][k], view->weights[k], c->settings.dtype);
         call.version = version;
         call.place = *place;
         call.place.parameter = k;
@@ -127,7 +129,7 @@ static eo_status give_gradients(struct case_rank *self, const struct integer_pla
         struct case_call call = call_of_case(self, "gradients", case_give_gradients);
         if (!(position->gradients >> k & 1))
             continue;
-        check_pointer(self, &self->gradients_at[place->position][k], view->gradients[k]);
+        check_pointer(self, &self->gradients_at[place->position][k], view->gradients[k], c->settings.reduce_dtype);
         call.place = *place;
         call.place.parameter = k;
         if (view->weights) {
