@@ -225,20 +225,23 @@ static bool parse_name(const char *name, uint64_t *step, const char **rest)
     return errno == 0;
 }
 
-static bool is_folder(int parent, const char *name)
+/* Whether this is there, of this type; -1: errno says why that cannot be told. */
+static int is_there(int parent, const char *path, mode_t type)
 {
     struct stat info;
-    return fstatat(parent, name, &info, 0) == 0 && S_ISDIR(info.st_mode);
+    if (fstatat(parent, path, &info, 0) == 0)
+        return (info.st_mode & S_IFMT) == type;
+    return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0 : -1;
 }
 
-static bool has_manifest(int folder, const char *name)
+static int has_manifest(int folder, const char *name)
 {
     char path[NAME_MAX + 16];
-    struct stat info;
     snprintf(path, sizeof(path), "%s/manifest", name);
-    return fstatat(folder, path, &info, 0) == 0 && S_ISREG(info.st_mode);
+    return is_there(folder, path, S_IFREG);
 }
 
+/* A checkpoint that the disk does not show now is not one that is not there: a run would begin anew, or remove it. */
 eo_status eo_checkpoint_list(const char *folder, void (*found)(void *user, uint64_t step, bool has_manifest),
                              void *user, struct checkpoint_error *error)
 {
@@ -247,14 +250,25 @@ eo_status eo_checkpoint_list(const char *folder, void (*found)(void *user, uint6
         return EO_IN_PROGRESS;
     if (!list)
         return eo_checkpoint_io_error(error, errno, "cannot read %s", folder);
-    for (const struct dirent *entry = readdir(list); entry; entry = readdir(list)) {
+    eo_status status = EO_OK;
+    const struct dirent *entry;
+    errno = 0; /* before each entry, to tell an error from the end */
+    for (; status >= 0 && (entry = readdir(list)); errno = 0) {
         const char *rest;
         uint64_t step;
-        if (parse_name(entry->d_name, &step, &rest) && *rest == '\0' && is_folder(dirfd(list), entry->d_name))
-            found(user, step, has_manifest(dirfd(list), entry->d_name));
+        if (!parse_name(entry->d_name, &step, &rest) || *rest != '\0')
+            continue;
+        const int is_folder = is_there(dirfd(list), entry->d_name, S_IFDIR);
+        const int is_whole = is_folder > 0 ? has_manifest(dirfd(list), entry->d_name) : 0;
+        if (is_folder < 0 || is_whole < 0)
+            status = eo_checkpoint_io_error(error, errno, "cannot read %s/%s", folder, entry->d_name);
+        else if (is_folder)
+            found(user, step, is_whole);
     }
+    if (status >= 0 && errno)
+        status = eo_checkpoint_io_error(error, errno, "cannot read %s", folder);
     closedir(list);
-    return EO_OK;
+    return status;
 }
 
 /* -- the life of a folder ------------------------------------------------------------------------------------------*/

@@ -70,7 +70,8 @@ static eo_status find(char *path, size_t path_bytes, uint64_t *step, const char 
     if (used < 0 || used >= (int)sizeof(manifest_path))
         return eo_checkpoint_io_error(error, 0, "%.100s...: the path is too long", folder);
     if (access(manifest_path, F_OK) != 0)
-        return find_before(path, path_bytes, step, folder, error);
+        return errno == ENOENT || errno == ENOTDIR ? find_before(path, path_bytes, step, folder, error)
+                                                   : eo_checkpoint_io_error(error, errno, "cannot read %s", manifest_path);
     EO_TRY(eo_checkpoint_read_manifest(&manifest, manifest_path, error));
     free(manifest.files);
     *step = manifest.step;

@@ -9,5 +9,6 @@ int main(void)
     checkpoint_world_cases();
     checkpoint_damage_cases();
     checkpoint_disk_cases();
+    checkpoint_unreadable_cases();
     return tap_end();
 }

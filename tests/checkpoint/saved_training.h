@@ -76,5 +76,6 @@ void saved_folder_remove(const char *path);
 void checkpoint_world_cases(void);
 void checkpoint_damage_cases(void);
 void checkpoint_disk_cases(void);
+void checkpoint_unreadable_cases(void);
 
 #endif
