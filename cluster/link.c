@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cluster/bytes.h"
+#include "cluster/sockets.h"
 
 enum { MAGIC = 0x6e6f7665 }; /* "evon" */
 enum { HEAD_BYTES = 4 + 2 + 2, SELF_BYTES = 4 + EO_NONCE_BYTES + EO_KEY_BYTES };
@@ -28,7 +29,7 @@ struct eo_link *eo_link_new(int fd, bool dialled, enum eo_link_kind kind, const 
     if (!link || !shake) {
         free(link);
         free(shake);
-        close(fd);
+        eo_socket_close(fd);
         return NULL;
     }
     link->shake = shake;
@@ -58,7 +59,7 @@ void eo_link_free(struct eo_link *link)
     end_shake(link);
     free(link->body);
     if (link->fd >= 0)
-        close(link->fd);
+        eo_socket_close(link->fd);
     free(link->in);
     free(link->out);
     sodium_memzero(link, sizeof(*link));

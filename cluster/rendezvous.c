@@ -74,7 +74,7 @@ static bool is_taken_by_other(const struct eo_rendezvous *rv)
                      "another user (%u) uses this job's name here; give all ranks of the job a token of their own "
                      "(EVENODD_TOKEN_FILE)", rv->params.rank, user);
     if (fd >= 0)
-        close(fd);
+        eo_socket_close(fd);
     return is_other;
 }
 
@@ -238,6 +238,7 @@ eo_status eo_rendezvous_create(eo_rendezvous **out, const eo_rendezvous_params *
     rv->wake = rv->local_listener = rv->child_listener = -1;
     for (int i = 0; i < EO_ADDRESSES_MAX; i++)
         rv->root_listeners[i] = -1;
+    rv->owner = getpid();
     rv->clock = eo_stopwatch_start();
     pthread_condattr_t clock;
     pthread_condattr_init(&clock);
@@ -378,7 +379,7 @@ eo_rank_info eo_rendezvous_rank_info(const eo_rendezvous *rv, uint32_t rank)
 static void close_if_open(int fd)
 {
     if (fd >= 0)
-        close(fd);
+        eo_socket_close(fd);
 }
 
 void eo_rendezvous_destroy(eo_rendezvous **rendezvous)
@@ -386,6 +387,9 @@ void eo_rendezvous_destroy(eo_rendezvous **rendezvous)
     if (!rendezvous || !*rendezvous)
         return;
     struct eo_rendezvous *rv = *rendezvous;
+    *rendezvous = NULL;
+    if (rv->owner != getpid()) /* thread and sockets are another process's */
+        return;
     if (rv->has_thread) {
         unsigned char mine = 0, *all = malloc(rv->params.rank_count);
         pthread_mutex_lock(&rv->mutex);
@@ -401,7 +405,8 @@ void eo_rendezvous_destroy(eo_rendezvous **rendezvous)
         pthread_join(rv->thread, NULL);
     }
     eo_teller_free(rv->teller);
-    close_if_open(rv->wake);
+    if (rv->wake >= 0)
+        close(rv->wake);
     for (int i = 0; i < EO_ADDRESSES_MAX; i++)
         close_if_open(rv->root_listeners[i]);
     close_if_open(rv->local_listener);
@@ -412,5 +417,4 @@ void eo_rendezvous_destroy(eo_rendezvous **rendezvous)
     free(rv->polls);
     sodium_memzero(&rv->secret, sizeof(rv->secret));
     free(rv);
-    *rendezvous = NULL;
 }

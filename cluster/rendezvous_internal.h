@@ -24,6 +24,7 @@ struct eo_rendezvous {
     struct eo_teller *teller;
     uint32_t beat_ms;
 
+    pid_t owner; /* the process with the thread */
     pthread_t thread;
     bool has_thread;
     int wake; /* an eventfd: look at what is asked */

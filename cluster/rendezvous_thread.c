@@ -226,7 +226,7 @@ static void dial(struct eo_rendezvous *rv)
     rv->dial_at_ns = UINT64_MAX; /* until this one has failed */
     uint32_t user;
     if (fd >= 0 && address->storage.ss_family == AF_UNIX && !eo_socket_is_own(fd, &user)) {
-        close(fd);
+        eo_socket_close(fd);
         give_up(rv, EO_ERR_INVALID, "rank %u cannot join: on this host a process of another user (%u) listens under this job's "
                 "name; give all ranks of the job a token of their own (EVENODD_TOKEN_FILE)", rv->params.rank, user);
         return;
@@ -507,7 +507,7 @@ static void close_listeners(struct eo_rendezvous *rv)
     uint32_t children = 0;
     for (int i = 0; i < EO_ADDRESSES_MAX && rv->node.placed; i++)
         if (rv->root_listeners[i] >= 0) {
-            close(rv->root_listeners[i]);
+            eo_socket_close(rv->root_listeners[i]);
             rv->root_listeners[i] = -1;
         }
     if (rv->child_listener < 0 || !rv->node.placed)
@@ -515,7 +515,7 @@ static void close_listeners(struct eo_rendezvous *rv)
     for (const struct eo_link *link = rv->links; link; link = link->next)
         children += link->node.kind == EO_LINK_CHILD;
     if (children >= rv->node.child_count) {
-        close(rv->child_listener);
+        eo_socket_close(rv->child_listener);
         rv->child_listener = -1;
     }
 }

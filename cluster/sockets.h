@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Addresses and sockets of the rendezvous: TCP between hosts, and within a host a Unix socket with a name that no file
- * has (it ends with its owner). All are closed on exec and do not block.
+ * has (it ends with its owner). All are closed on exec and in forked
+ * children, and do not block.
  */
 #ifndef EO_CLUSTER_SOCKETS_H
 #define EO_CLUSTER_SOCKETS_H
@@ -48,6 +49,8 @@ int eo_socket_accept(int listener, char *name, size_t bytes);
 bool eo_socket_is_own(int fd, uint32_t *user);
 /* What a socket that was connecting came to: 0 or an errno. */
 int eo_socket_error(int fd);
+/* Instead of close. */
+void eo_socket_close(int fd);
 /* Data that nobody acknowledges for so long end the connection. */
 void eo_socket_set_timeout(int fd, uint32_t timeout_ms);
 
