@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/float_mode.h"
 #include "base/pause.h"
@@ -224,7 +225,7 @@ static eo_status team_create(eo_team **out, const eo_team_params *params)
     struct cpu_team *team = aligned_alloc(64, sizeof(*team));
     if (team == NULL)
         return EO_ERR_NO_MEMORY;
-    *team = (struct cpu_team){.base.backend = &eo_team_cpu_backend, .thread_count = params->thread_count};
+    *team = (struct cpu_team){.base = {.backend = &eo_team_cpu_backend, .owner = getpid()}, .thread_count = params->thread_count};
     if (params->log)
         team->log = *params->log;
     pthread_mutex_init(&team->mutex, NULL); /* cannot fail on Linux without attributes */
@@ -280,6 +281,8 @@ void eo_team_destroy(eo_team **team)
         return;
     eo_team *t = *team;
     *team = NULL;
+    if (t->owner != getpid()) /* its threads are another process's */
+        return;
     t->backend->destroy(t);
 }
 

@@ -12,6 +12,8 @@
 #ifndef EO_LAYERS_TEAM_H
 #define EO_LAYERS_TEAM_H
 
+#include <sys/types.h>
+
 #include <evenodd/layers.h>
 
 struct eo_kernel_ops;
@@ -22,6 +24,7 @@ struct eo_team {
     /* Where the trainer is, for the text of a failed kernel; layer NULL: in no pass. The names live as long as the model. */
     const char *layer, *pass;
     uint32_t rank;
+    pid_t owner; /* the process with its threads */
 };
 
 struct eo_team_backend {

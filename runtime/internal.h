@@ -242,6 +242,7 @@ struct mode_ops {
 extern const struct mode_ops eo_static_mode, eo_dynamic_mode;
 
 struct eo_runtime {
+    pid_t owner;              /* the process with its threads */
     eo_runtime_params params; /* plan and world among them */
     const struct eo_plan *plan;
     struct eo_world *world;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/arithmetic.h"
 #include "base/check.h"
@@ -276,6 +277,7 @@ eo_status eo_runtime_create(eo_runtime **out, const eo_runtime_params *params)
     rt->plan = params->plan;
     rt->world = params->world;
     rt->world->runtime_count++;
+    rt->owner = getpid();
     rt->log = log;
     eo_status status = runtime_init(rt, params);
     if (status < 0) {
@@ -298,6 +300,10 @@ void eo_runtime_destroy(eo_runtime **runtime)
     if (!runtime || !*runtime)
         return;
     struct eo_runtime *rt = *runtime;
+    if (rt->owner != getpid()) { /* its threads are another process's */
+        *runtime = NULL;
+        return;
+    }
     if (rt->saver_count) {
         eo_log_write(&rt->log, EO_LOG_ERROR,
                      "rank %u: eo_runtime_destroy: savers of this runtime are left (%u); destroy them before it",

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/library.h"
 #include "layers/cuda/kernels.h"
@@ -95,6 +96,7 @@ static eo_status cuda_team_create(eo_team **out, const eo_team_params *params)
     if (!team)
         return EO_ERR_NO_MEMORY;
     team->base.backend = &eo_team_cuda_backend;
+    team->base.owner = getpid();
     team->repeatable = params->repeatable;
     if (params->log)
         team->log = *params->log;

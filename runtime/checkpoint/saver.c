@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "runtime/checkpoint/image.h"
@@ -42,6 +43,7 @@ struct eo_saver {
     eo_log log;
     char *folder;
     int lock; /* rank 0's, of the folder; -1: none */
+    pid_t owner; /* the process with the thread */
     uint32_t keep, blob_bytes_max;
     struct checkpoint_tables tables;
     struct checkpoint_image image;
@@ -325,6 +327,7 @@ eo_status eo_saver_create(eo_saver **out, const eo_saver_params *params)
     saver->keep = params->keep;
     saver->blob_bytes_max = params->blob_bytes_max ? params->blob_bytes_max : CHECKPOINT_BLOB_DEFAULT;
     saver->lock = -1;
+    saver->owner = getpid();
     eo_status status = rt->world->rank == 0 ? eo_checkpoint_lock(&saver->lock, params->folder, &rt->log, &saver->why) : EO_OK;
     if (status < 0) {
         (void)eo_runtime_fail(rt, status, "%s", saver->why.text);
@@ -364,6 +367,9 @@ void eo_saver_destroy(eo_saver **pointer)
     if (!pointer || !*pointer)
         return;
     struct eo_saver *saver = *pointer;
+    *pointer = NULL;
+    if (saver->owner != getpid()) /* thread and lock are another process's */
+        return;
     struct eo_device *device = saver->rt->device;
     if (saver->thread_started)
         end_thread(saver);
@@ -381,7 +387,6 @@ void eo_saver_destroy(eo_saver **pointer)
     free(saver->piece);
     free(saver->folder);
     free(saver);
-    *pointer = NULL;
 }
 
 /* -- copying -------------------------------------------------------------------------------------------------------*/

@@ -93,6 +93,7 @@ eo_status eo_flight_recorder_create(eo_flight_recorder **out, const eo_flight_re
         return EO_ERR_NO_MEMORY;
     recorder->log = params->log ? *params->log : (eo_log){0};
     recorder->fd = -1;
+    recorder->owner = getpid();
     recorder->in_order = true;
     pthread_mutex_init(&recorder->mutex, NULL);
     eo_status status = EO_OK;
@@ -130,6 +131,9 @@ void eo_flight_recorder_destroy(eo_flight_recorder **recorder)
     if (!recorder || !*recorder)
         return;
     struct eo_flight_recorder *r = *recorder;
+    *recorder = NULL;
+    if (r->owner != getpid()) /* which goes on with the file */
+        return;
     if (r->head) {
         r->head->finished = !r->in_use && r->in_order && atomic_load(&r->head->note) == FLIGHT_NO_NAME;
         munmap(r->head, r->mapped_bytes);
@@ -138,7 +142,6 @@ void eo_flight_recorder_destroy(eo_flight_recorder **recorder)
         close(r->fd);
     pthread_mutex_destroy(&r->mutex);
     free(r);
-    *recorder = NULL;
 }
 
 /* ---- the runtime's ---- */

@@ -5,12 +5,15 @@
 #ifndef EO_RUNTIME_WORLD_INTERNAL_H
 #define EO_RUNTIME_WORLD_INTERNAL_H
 
+#include <unistd.h>
+
 #include <evenodd/world.h>
 
 #include "streams/collective.h"
 #include "streams/local/local.h"
 
 struct eo_world {
+    pid_t owner; /* the process that is in it */
     uint32_t rank, rank_count;
     uint32_t root_rank; /* of a world that was split from another: in the one that all came from. What fails, fails there */
     bool is_split;

@@ -110,6 +110,7 @@ eo_status eo_world_create_joined(eo_world **out, const eo_world_join_params *par
     if (!world)
         return EO_ERR_NO_MEMORY;
     *world = (struct eo_world){
+        .owner = getpid(),
         .rank = eo_rendezvous_rank(params->rendezvous),
         .rank_count = eo_rendezvous_rank_count(params->rendezvous),
         .device_index = params->device_index,

@@ -55,6 +55,7 @@ eo_status eo_world_create_nccl(eo_world **out, const eo_world_nccl_params *param
     if (!world)
         return EO_ERR_NO_MEMORY;
     *world = (struct eo_world){
+        .owner = getpid(),
         .rank = params->rank,
         .rank_count = params->rank_count,
         .device_index = params->device_index,

@@ -68,6 +68,7 @@ eo_status eo_world_create_local(eo_world *worlds[], const eo_world_params *param
             return EO_ERR_NO_MEMORY;
         }
         *worlds[r] = (struct eo_world){
+            .owner = getpid(),
             .rank = r,
             .rank_count = rank_count,
             .ops = ops,
@@ -86,6 +87,10 @@ void eo_world_destroy(eo_world **world)
 {
     if (!world || !*world)
         return;
+    if ((*world)->owner != getpid()) { /* another process is in it */
+        *world = NULL;
+        return;
+    }
     if ((*world)->runtime_count) {
         eo_log_write(&(*world)->log, EO_LOG_ERROR,
                      "rank %u: eo_world_destroy: runtimes are left on this world (%u); destroy them before it", (*world)->rank,
