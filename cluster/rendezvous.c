@@ -15,6 +15,7 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
+#include "base/thread.h"
 
 enum {
     RANKS_MAX = 1 << 16,
@@ -204,8 +205,12 @@ static eo_status start(struct eo_rendezvous *rv)
         eo_log_write(&rv->log, EO_LOG_ERROR, "rendezvous: %s", strerror(errno));
         return EO_ERR_IO;
     }
-    if (pthread_create(&rv->thread, NULL, eo_rendezvous_main, rv) != 0)
+    const int error = eo_thread_start(&rv->thread, eo_rendezvous_main, rv);
+    if (error != 0) {
+        eo_log_write(&rv->log, EO_LOG_ERROR, "rendezvous: cannot start a thread: %s; raise the limit on processes (ulimit -u)",
+                     strerror(error));
         return EO_ERR_NO_MEMORY;
+    }
     rv->has_thread = true;
     return EO_OK;
 }

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -553,10 +552,7 @@ void *eo_rendezvous_main(void *rendezvous)
 {
     struct eo_rendezvous *rv = rendezvous;
     const eo_rendezvous_params *p = &rv->params;
-    sigset_t all;
     pthread_setname_np(pthread_self(), "eo-control");
-    sigfillset(&all); /* signals are for the program's own threads */
-    pthread_sigmask(SIG_BLOCK, &all, NULL);
     struct eo_machine machine;
     eo_machine_read(&machine);
     struct eo_node_params params = {

@@ -2,13 +2,14 @@
 #include "cluster/teller.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/log.h"
+#include "base/thread.h"
 
 enum { END_MS = 1000 };
 
@@ -72,7 +73,6 @@ struct eo_teller *eo_teller_new(const eo_log *log)
     struct eo_teller *teller = calloc(1, sizeof(*teller));
     pthread_t thread;
     pthread_condattr_t clock;
-    sigset_t all, before;
     if (!teller)
         return NULL;
     teller->log = *log;
@@ -85,11 +85,10 @@ struct eo_teller *eo_teller_new(const eo_log *log)
         teller->has_ended = true;
         return teller;
     }
-    sigfillset(&all); /* signals are for the program's own threads */
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    const int error = pthread_create(&thread, NULL, teller_main, teller);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int error = eo_thread_start(&thread, teller_main, teller);
     if (error != 0) {
+        eo_log_write(log, EO_LOG_ERROR, "rendezvous: cannot start a thread: %s; raise the limit on processes (ulimit -u)",
+                     strerror(error));
         destroy(teller);
         return NULL;
     }

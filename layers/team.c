@@ -9,6 +9,7 @@
 
 #include "base/float_mode.h"
 #include "base/pause.h"
+#include "base/thread.h"
 #include "layers/checks.h"
 #include "layers/cpu/kernels.h"
 
@@ -189,7 +190,7 @@ static eo_status start_workers(struct cpu_team *team)
     if (team->workers == NULL)
         return EO_ERR_NO_MEMORY;
     while (team->worker_count < team->thread_count - 1) {
-        const int error = pthread_create(&team->workers[team->worker_count], NULL, team_worker, team);
+        const int error = eo_thread_start(&team->workers[team->worker_count], team_worker, team);
         if (error != 0) {
             eo_layers_log(&team->log, EO_LOG_ERROR,
                           "team: thread %u of %u could not be started: %s; lower thread_count, or "

@@ -11,6 +11,7 @@
 #include <evenodd/random.h>
 
 #include "base/processors.h"
+#include "base/thread.h"
 #include "layers/transformer/internal.h"
 
 struct produce_normal {
@@ -96,7 +97,7 @@ static void fill_normal_parallel(const struct produce_normal *normal, uint64_t o
     for (uint64_t p = 0; p < wanted; p++) {
         const uint64_t begin = p * share, end = p + 1 == wanted ? count : begin + share;
         parts[p] = (struct normal_part){normal, .offset = offset + begin, .count = end - begin, .values = values + begin};
-        parts[p].has_thread = p + 1 < wanted && pthread_create(&parts[p].thread, NULL, run_part, &parts[p]) == 0;
+        parts[p].has_thread = p + 1 < wanted && eo_thread_start(&parts[p].thread, run_part, &parts[p]) == 0;
         if (!parts[p].has_thread)
             run_part(&parts[p]);
     }

@@ -14,7 +14,6 @@
  */
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/thread.h"
 #include "runtime/checkpoint/image.h"
 #include "runtime/internal.h"
 #include "streams/patience.h"
@@ -212,27 +212,23 @@ static bool is_idle(struct eo_saver *saver, uint32_t patience_ms)
     return idle;
 }
 
-/* The thread has its signals blocked: those of the process belong to the trainer's threads, and a limit on the size of
- * files is an error to be told. */
+/* Without signals a limit on the size of files is an error to be told. */
 static eo_status start_thread(struct eo_saver *saver)
 {
     pthread_condattr_t clock;
-    sigset_t all, before;
     pthread_mutex_init(&saver->mutex, NULL);
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&saver->changed, &clock);
     pthread_condattr_destroy(&clock);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    saver->thread_started = pthread_create(&saver->thread, NULL, saver_main, saver) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int error = eo_thread_start(&saver->thread, saver_main, saver);
+    saver->thread_started = error == 0;
     if (saver->thread_started)
         return EO_OK;
     pthread_cond_destroy(&saver->changed);
     pthread_mutex_destroy(&saver->mutex);
-    eo_log_write(&saver->log, EO_LOG_ERROR, "rank %u: cannot start the thread for checkpoints",
-                 saver->rt->world->rank);
+    eo_log_write(&saver->log, EO_LOG_ERROR, "rank %u: cannot start the thread for checkpoints: %s; raise the limit on processes "
+                 "(ulimit -u)", saver->rt->world->rank, strerror(error));
     return EO_ERR_NO_MEMORY;
 }
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "streams/cpu/queue.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/float_mode.h"
+#include "base/thread.h"
 
 struct point {
     struct eo_cpu_queue *queue;
@@ -86,12 +86,7 @@ eo_status eo_cpu_queue_init(struct eo_cpu_queue *queue, uint32_t capacity)
     queue->ring = calloc(queue->ring_items, sizeof(queue->ring[0]));
     if (!queue->ring)
         return EO_ERR_NO_MEMORY;
-    /* Signals are the caller's: a worker that took one would run its handler at a time nobody expects. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    queue->thread_started = pthread_create(&queue->thread, NULL, worker, queue) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    queue->thread_started = eo_thread_start(&queue->thread, worker, queue) == 0;
     if (!queue->thread_started)
         return EO_ERR_NO_MEMORY;
     char name[16]; /* the kernel's limit */

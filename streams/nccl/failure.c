@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/check.h"
+#include "base/thread.h"
 #include "streams/nccl/internal.h"
 
 enum { GIVE_UP_MS = 10000, SPIN_NS = 200000 };
@@ -132,7 +133,7 @@ static bool try_abort(struct eo_group *root)
     pthread_condattr_destroy(&attributes);
     work->device = root->cuda_device;
     work->count = list_comms(root, work->comms);
-    if (pthread_create(&thread, NULL, abort_all, work) != 0) {
+    if (eo_thread_start(&thread, abort_all, work) != 0) {
         free(work);
         return false;
     }

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Threads of the library's own.
+ */
+#ifndef EO_BASE_THREAD_H
+#define EO_BASE_THREAD_H
+
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+
+/*
+ * Starts a thread that takes no signal of the process: these are the trainer's, and a handler would run at a time nobody
+ * expects. Those that a thread's own fault raises stay as its caller has them, for a handler that tells of it. 0, or an errno.
+ */
+static inline int eo_thread_start(pthread_t *thread, void *(*run)(void *argument), void *argument)
+{
+    static const int faults[] = {SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
+    sigset_t others, before;
+    sigfillset(&others);
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
+        sigdelset(&others, faults[i]);
+    pthread_sigmask(SIG_BLOCK, &others, &before);
+    const int error = pthread_create(thread, NULL, run, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+#endif
