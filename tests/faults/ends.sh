@@ -81,6 +81,25 @@ later stopped sh -c "
     exec 9>&-
     wait \$pid"
 
+# Nor has it saved anything meanwhile: rank 1 has the rest of its time to end after rank 0's failure.
+later grace sh -c "
+    $launch -n 2 --grace 4 sh -c '
+        [ \$EVENODD_RANK = 0 ] && { until [ -s $work/saves ]; do sleep 0.02; done; exit 1; }
+        trap \"\" TERM
+        echo \$\$ >$work/saves
+        until [ -e $work/continued ]; do sleep 0.1; done
+        sleep 0.5
+        : >$work/saved' &
+    pid=\$!
+    until [ -s $work/saves ]; do sleep 0.02; done
+    sleep 0.5
+    kill -STOP \$pid \$(cat $work/saves)
+    sleep 5
+    kill -CONT \$(cat $work/saves)
+    : >$work/continued
+    kill -CONT \$pid
+    wait \$pid"
+
 # Standard output that nobody reads for longer than any deadline: a full pipe, as behind a pager. Then somebody does.
 unread() # NAME COMMAND...: $work/NAME.pipe is its standard output
 {
@@ -234,6 +253,9 @@ result $? 'nor where ranks are threads'
 take stopped
 [ $status = 0 ] && [ -e "$work/was-stopped" ]
 result $? 'a job that was stopped whole for longer than the deadline goes on'
+take grace
+[ $status = 1 ] && [ -e "$work/saved" ] && ! says 'was killed'
+result $? 'a rank that saves after a failure has the time in which launch ran, not that in which all was stopped'
 if $mpi; then
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 sh -c \
         "echo \$\$ >$work/mpi-\$OMPI_COMM_WORLD_RANK; \

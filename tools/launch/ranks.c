@@ -18,7 +18,7 @@
 #include "tools/shared/patient_output.h"
 #include "tools/shared/problem.h"
 
-enum { EXIT_NOT_STARTED = 127, KEPT_BYTES = 1 << 16, LAST_READ_MS = 1000 };
+enum { EXIT_NOT_STARTED = 127, KEPT_BYTES = 1 << 16, LAST_READ_MS = 1000, LOOK_NS_MAX = 1000000000 };
 
 static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 enum { FORWARDED_COUNT = sizeof(forwarded) / sizeof(forwarded[0]) };
@@ -322,11 +322,15 @@ void tool_launch_pause(struct tool_launch *launch, uint32_t ms)
     }
 }
 
+/* Time is counted from look to look: a job that was stopped whole has saved nothing meanwhile. */
 static void press(struct tool_launch *launch)
 {
     if (!launch->fail_ns)
         return;
-    const bool is_over = tool_now_ns() - launch->fail_ns >= (uint64_t)launch->grace_s * 1000000000u;
+    const uint64_t now = tool_now_ns(), since_ns = now - (launch->looked_ns ? launch->looked_ns : launch->fail_ns);
+    launch->grace_ns += since_ns < LOOK_NS_MAX ? since_ns : LOOK_NS_MAX;
+    launch->looked_ns = now;
+    const bool is_over = launch->grace_ns >= (uint64_t)launch->grace_s * 1000000000u;
     for (uint32_t r = 0; r < launch->rank_count; r++) {
         struct tool_launch_rank *rank = &launch->ranks[r];
         if (!rank->ended && !rank->killed && (is_over || rank->stopped))
@@ -378,7 +382,7 @@ static void watch(struct tool_launch *launch)
 int tool_launch_run(struct tool_launch *launch, const char *token, uint32_t turn)
 {
     bool all = true;
-    launch->fail_ns = 0;
+    launch->fail_ns = launch->looked_ns = launch->grace_ns = 0;
     fflush(NULL);
     for (uint32_t r = 0; r < launch->rank_count; r++)
         launch->ranks[r] = (struct tool_launch_rank){.ended = true, .output = {{.fd = -1}, {.fd = -1}}};

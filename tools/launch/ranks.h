@@ -44,6 +44,7 @@ struct tool_launch {
     struct tool_launch_children children;
     struct tool_launch_rank *ranks;
     uint64_t fail_ns; /* when the first rank ended badly; 0: none has */
+    uint64_t looked_ns, grace_ns; /* since then: the last look, and the time in which this process ran */
 };
 
 /* Room for so many ranks: a start has as many, or fewer. */
