@@ -48,7 +48,7 @@ static bool copy_lines(FILE *from, FILE *to, const char *option, uint64_t step)
         if (is_kept(option, line, step))
             good = fputs(line, to) >= 0 && (strchr(line, '\n') || fputc('\n', to) != EOF); /* the last one may be cut */
     free(line);
-    return good && !ferror(from) && fflush(to) == 0;
+    return good && !ferror(from) && fflush(to) == 0 && (fsync(fileno(to)) == 0 || errno == EINVAL);
 }
 
 /* Under a name that no file has, with the rights of the old one where the disk knows rights. */
