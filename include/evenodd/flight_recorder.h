@@ -3,7 +3,7 @@
  * A flight recorder: what a rank did last, in the schedule's terms, kept where it outlives the process. The runtime
  * writes its timeline (a fixed ring, made at create) into a file that is mapped, so nothing is copied, no call of the
  * system is made in a step, and a process that is killed leaves all of it. Each rank has a file of its own;
- * tools/postmortem merges them.
+ * tools/postmortem merges them. A file that others cut short during the run ends the process by SIGBUS.
  */
 #ifndef EVENODD_FLIGHT_RECORDER_H
 #define EVENODD_FLIGHT_RECORDER_H
@@ -16,7 +16,7 @@
 typedef struct eo_flight_recorder eo_flight_recorder;
 
 typedef struct eo_flight_recorder_params {
-    const char *path;          /* [none: memory alone, for eo_flight_recorder_last] an old file is replaced */
+    const char *path;          /* [none: memory alone, for eo_flight_recorder_last] an old file of a recorder is replaced */
     uint32_t rank, rank_count; /* required */
     const char *host;          /* [""] */
     uint64_t run;              /* [0] the same on all ranks of a start of the job, and on no others */
@@ -50,7 +50,7 @@ typedef struct eo_flight_entry {
 extern "C" {
 #endif
 
-/* EO_OK, EO_ERR_INVALID, EO_ERR_IO (the file cannot be written: logged), EO_ERR_NO_MEMORY. */
+/* EO_OK, EO_ERR_INVALID (another file has the path, say: logged), EO_ERR_IO (the file cannot be written: logged), EO_ERR_NO_MEMORY. */
 #define eo_flight_recorder_create EO_OF_API(eo_flight_recorder_create)
 EO_EXPORT EO_NODISCARD eo_status eo_flight_recorder_create(eo_flight_recorder **out,
                                                            const eo_flight_recorder_params *params);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -72,6 +73,20 @@ static eo_status map(struct eo_flight_recorder *recorder, uint64_t bytes)
     return EO_OK;
 }
 
+/* Nothing, or an old file of a recorder: one that was killed at its start has left nothing but zeros. */
+static bool is_replaced(const char *path)
+{
+    struct stat info;
+    uint64_t magic = 0;
+    if (lstat(path, &info) != 0)
+        return true; /* what else is wrong with it, open tells */
+    const int file = S_ISREG(info.st_mode) ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+    const ssize_t got = file >= 0 ? read(file, &magic, sizeof(magic)) : -1;
+    if (file >= 0)
+        close(file);
+    return got == 0 || (got == sizeof(magic) && (magic == 0 || magic == FLIGHT_MAGIC));
+}
+
 static int64_t clock_offset(void)
 {
     struct timespec wall;
@@ -88,6 +103,8 @@ eo_status eo_flight_recorder_create(eo_flight_recorder **out, const eo_flight_re
         return EO_ERR_INVALID;
     EO_REQUIRE(params->log, params->rank_count >= 1 && params->rank < params->rank_count, "flight recorder: rank %u of %u",
                params->rank, params->rank_count);
+    EO_REQUIRE(params->log, !params->path || is_replaced(params->path),
+               "flight recorder: %s is no file of a flight recorder, and stays: give another path", params->path);
     struct eo_flight_recorder *recorder = calloc(1, sizeof(*recorder));
     if (!recorder)
         return EO_ERR_NO_MEMORY;

@@ -182,6 +182,40 @@ static void cut_off(void)
     eo_flight_log_close(&flight);
 }
 
+static bool makes_recorder(const char *path, const char *text)
+{
+    eo_flight_recorder *recorder = NULL;
+    FILE *file = fopen(path, "w");
+    if (file) {
+        fputs(text, file);
+        fclose(file);
+    }
+    const eo_status status = eo_flight_recorder_create(&recorder, eo_flight_recorder_params(.path = path, .rank_count = 1));
+    eo_flight_recorder_destroy(&recorder);
+    return status == EO_OK;
+}
+
+static void in_the_way(void)
+{
+    char path[80], link[80], text[16] = "";
+    eo_flight_recorder *recorder = NULL;
+    snprintf(path, sizeof(path), "%s/thesis", folder);
+    snprintf(link, sizeof(link), "%s/link", folder);
+    const bool refused = !makes_recorder(path, "a thesis") && !makes_recorder(path, "short");
+    FILE *file = fopen(path, "r");
+    const bool stays = file && fgets(text, sizeof(text), file) && strcmp(text, "short") == 0;
+    if (file)
+        fclose(file);
+    const bool link_stays = symlink("thesis", link) == 0 && eo_flight_recorder_create(&recorder, eo_flight_recorder_params(
+                                .path = link, .rank_count = 1)) == EO_ERR_INVALID && access(link, F_OK) == 0;
+    tap(refused && stays && link_stays, "a file of somebody else, or a link, is refused and stays");
+    tap(makes_recorder(path, "") && eo_flight_recorder_create(&recorder, eo_flight_recorder_params(
+            .path = path, .rank_count = 1)) == EO_OK, "an empty file is replaced, and one of a recorder");
+    eo_flight_recorder_destroy(&recorder);
+    unlink(link);
+    unlink(path);
+}
+
 static void damaged(void)
 {
     static unsigned char data[1 << 20];
@@ -304,6 +338,7 @@ int main(void)
     in_order();
     between_steps();
     cut_off();
+    in_the_way();
     damaged();
     inner_worlds();
     eo_plan_destroy(&plan);
