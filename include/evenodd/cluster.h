@@ -50,7 +50,8 @@ typedef struct eo_rendezvous_params {
     uint32_t timeout_ms;              /* [60000] the longest wait for all ranks to join; in an exchange, for the last rank,
                                          counted from the first */
     uint32_t silence_ms;              /* [60000] a rank that gives no sign of life for so long is lost */
-    /* Called once, by the rendezvous' own thread, when any rank is lost or gives up. May be NULL. */
+    /* Called once, by the rendezvous' own thread, when any rank is lost or gives up. May be NULL. Like `activity` it returns,
+       or ends the process: no longjmp and no exception leaves it. */
     void (*failed)(void *user, const eo_rank_failure *failure);
     /* Called again and again by that thread: what this rank does, in a line for others to read. May be NULL. */
     void (*activity)(void *user, char *text, size_t bytes);
@@ -106,6 +107,7 @@ EO_EXPORT EO_NODISCARD eo_status eo_rendezvous_create(eo_rendezvous **out, const
  * Where nothing has failed, waits for all ranks to come here, so that nobody takes the end of this process for a loss; but
  * timeout_ms at most: a rank that is later counts as lost, for one that hangs would hold all. So have long work at the end,
  * such as an export, behind a wait of your own. Else it waits for what is still to be sent, a second at most. Writes NULL.
+ * Not within `failed`, `activity` or the log (then it is logged, and nothing is done): end the process there by _exit.
  */
 EO_EXPORT void eo_rendezvous_destroy(eo_rendezvous **rendezvous);
 
