@@ -102,6 +102,14 @@ eo_status eo_checkpoint_make_folder(const char *path, struct checkpoint_error *e
     return access(parent, R_OK) == 0 ? eo_checkpoint_sync_folder(parent, error) : EO_OK;
 }
 
+eo_status eo_checkpoint_check_writable(const char *path, struct checkpoint_error *error)
+{
+    if (faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) == 0 || errno == ENOENT)
+        return EO_OK;
+    (void)eo_checkpoint_io_error(error, errno, "checkpoint: cannot write to the folder %s", path);
+    return EO_ERR_INVALID;
+}
+
 eo_status eo_checkpoint_check_free(const char *folder, uint64_t step, struct checkpoint_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];

@@ -45,15 +45,17 @@ typedef const void *(*checkpoint_source)(void *user, const struct checkpoint_sec
 /* Makes it if it is not there, and then brings its name to the disk. */
 EO_NODISCARD eo_status eo_checkpoint_make_folder(const char *path, struct checkpoint_error *error);
 EO_NODISCARD eo_status eo_checkpoint_sync_folder(const char *path, struct checkpoint_error *error);
+/* EO_ERR_INVALID: it is there, and nothing can be made in it. */
+EO_NODISCARD eo_status eo_checkpoint_check_writable(const char *path, struct checkpoint_error *error);
 
 /* A new file in the place of whatever had its name: what others put there, a pipe or a link, is neither waited for nor
  * written through. -1: errno says why. */
 int eo_checkpoint_create(const char *path, int more_flags);
 
 /*
- * Makes FOLDER, and keeps other runs from writing there until the lock is given back. EO_ERR_INVALID: another run has it, or
- * FOLDER/.lock is no file. EO_OK with *out -1: the folder cannot be made, which the first save tells, or cannot be locked,
- * which is logged as a warning.
+ * Makes FOLDER, and keeps other runs from writing there until the lock is given back. EO_ERR_INVALID: another run has it,
+ * FOLDER/.lock is no file, or the folder cannot be made or written to. EO_OK with *out -1: it cannot be locked, which is logged as
+ * a warning.
  */
 EO_NODISCARD eo_status eo_checkpoint_lock(int *out, const char *folder, const eo_log *log,
                                           struct checkpoint_error *error);

@@ -104,6 +104,7 @@ eo_status eo_checkpoint_lock(int *out, const char *folder, const eo_log *log, st
     }
     if (eo_checkpoint_make_folder(folder, error) < 0) /* told now, and not by the first save, hours later */
         return EO_ERR_INVALID;
+    EO_TRY(eo_checkpoint_check_writable(folder, error));
     *out = lock_file_soon(path, folder, log);
     if (*out >= 0) {
         write_owner(path);

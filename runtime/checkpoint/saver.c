@@ -282,17 +282,26 @@ static uint32_t patience_ms(const struct eo_runtime *rt, uint32_t blob_bytes_max
     return (uint32_t)eo_min_u64(stall_ms + most / bytes_per_ms, UINT32_MAX);
 }
 
+/* The thread writes there, wherever the trainer goes meanwhile. As it is given where that is nowhere. NULL: no memory. */
+static char *absolute(const char *folder)
+{
+    char here[CHECKPOINT_PATH_MAX];
+    if (folder[0] == '/' || !getcwd(here, sizeof(here)) || strlen(here) + strlen(folder) + 2 > sizeof(here))
+        return strdup(folder);
+    char *path;
+    return asprintf(&path, "%s/%s", here, folder) < 0 ? NULL : path;
+}
+
 static eo_status saver_init(struct eo_saver *saver, const eo_saver_params *params)
 {
     struct eo_runtime *rt = saver->rt;
     struct checkpoint_tables model;
-    saver->folder = strdup(params->folder);
     saver->piece = aligned_alloc(CHECKPOINT_ALIGN, CHECKPOINT_PIECE);
     const bool in_place = is_to_be_in_place(rt, params);
     saver->patience_ms = patience_ms(rt, params->blob_bytes_max);
     if (in_place)
         rt->saver = saver;
-    if (!saver->folder || !saver->piece)
+    if (!saver->piece)
         return EO_ERR_NO_MEMORY;
     EO_TRY(eo_checkpoint_describe_plan(&model, rt->plan));
     const eo_status status = eo_checkpoint_make_tables(&saver->tables, &model, rt->world->rank, rt->world->rank_count,
@@ -324,9 +333,12 @@ eo_status eo_saver_create(eo_saver **out, const eo_saver_params *params)
     saver->blob_bytes_max = params->blob_bytes_max ? params->blob_bytes_max : CHECKPOINT_BLOB_DEFAULT;
     saver->lock = -1;
     saver->owner = getpid();
-    eo_status status = rt->world->rank == 0 ? eo_checkpoint_lock(&saver->lock, params->folder, &rt->log, &saver->why) : EO_OK;
+    saver->folder = absolute(params->folder);
+    eo_status status = !saver->folder           ? EO_ERR_NO_MEMORY
+                       : rt->world->rank == 0 ? eo_checkpoint_lock(&saver->lock, saver->folder, &rt->log, &saver->why)
+                                              : eo_checkpoint_check_writable(saver->folder, &saver->why);
     if (status < 0) {
-        (void)eo_runtime_fail(rt, status, "%s", saver->why.text);
+        (void)eo_runtime_fail(rt, status, "%s", saver->why.text[0] ? saver->why.text : "memory for checkpoints");
         eo_saver_destroy(&saver);
         return status;
     }
