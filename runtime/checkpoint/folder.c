@@ -360,6 +360,8 @@ static void remove_checkpoint(int parent, const char *name)
     remove_folder(parent, old);
     if (renameat(parent, name, parent, old) == 0)
         remove_folder(parent, old);
+    else if (errno == EXDEV) /* overlayfs: it is of a lower layer, where it stays under its name */
+        remove_folder(parent, name);
 }
 
 /* Older ones than the kept, and what earlier runs left unfinished. What is of a later step is not ours to remove: other
@@ -398,6 +400,11 @@ static eo_status give_name(const char *from, const char *to, struct checkpoint_e
     if (errno == EEXIST || errno == ENOTEMPTY) {
         if (syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0)
             return EO_OK; /* the old one is `from` now */
+        if (errno == EXDEV) { /* overlayfs, as above; the new one is on the disk */
+            remove_folder(AT_FDCWD, to);
+            if (rename(from, to) == 0)
+                return EO_OK;
+        }
         if (errno == EINVAL || errno == ENOSYS) {
             snprintf(old, sizeof(old), "%s.old", to);
             remove_folder(AT_FDCWD, old);

@@ -7,12 +7,14 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,13 +27,15 @@ static char folder[256];
  * cannot exchange names, have no locks, or rename slowly. */
 int __real_fallocate(int file, int mode, off_t offset, off_t bytes);
 int __wrap_fallocate(int file, int mode, off_t offset, off_t bytes);
-int __real_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
-int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
+long __real_syscall(long number, ...); /* renameat2, which musl does not have */
+long __wrap_syscall(long number, ...);
+int __real_renameat(int from_folder, const char *from, int to_folder, const char *to);
+int __wrap_renameat(int from_folder, const char *from, int to_folder, const char *to);
 int __real_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to);
 int __real_flock(int file, int operation);
 int __wrap_flock(int file, int operation);
-static bool has_no_fallocate, has_no_exchange, has_no_locks, renames_slowly;
+static bool has_no_fallocate, has_no_exchange, has_no_locks, has_layers, renames_slowly;
 
 int __wrap_fallocate(int file, int mode, off_t offset, off_t bytes)
 {
@@ -41,19 +45,38 @@ int __wrap_fallocate(int file, int mode, off_t offset, off_t bytes)
     return -1;
 }
 
-int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+/* On an overlayfs whose lower layer has the checkpoints: those that have their names keep them. */
+static bool is_of_lower_layer(const char *from)
 {
-    if (!has_no_exchange)
-        return __real_renameat2(from_folder, from, to_folder, to, flags);
-    errno = EINVAL;
+    if (has_layers && !strstr(from, ".new"))
+        errno = EXDEV;
+    return has_layers && !strstr(from, ".new");
+}
+
+long __wrap_syscall(long number, ...)
+{
+    long a[6];
+    va_list arguments;
+    va_start(arguments, number);
+    for (int i = 0; i < 6; i++)
+        a[i] = va_arg(arguments, long);
+    va_end(arguments);
+    if (number != SYS_renameat2 || (!has_no_exchange && !has_layers))
+        return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    errno = has_layers ? EXDEV : EINVAL;
     return -1;
+}
+
+int __wrap_renameat(int from_folder, const char *from, int to_folder, const char *to)
+{
+    return is_of_lower_layer(from) ? -1 : __real_renameat(from_folder, from, to_folder, to);
 }
 
 int __wrap_rename(const char *from, const char *to)
 {
     if (renames_slowly)
         usleep(30000);
-    return __real_rename(from, to);
+    return is_of_lower_layer(from) ? -1 : __real_rename(from, to);
 }
 
 int __wrap_flock(int file, int operation)
@@ -465,6 +488,29 @@ static void without_exchange(void)
     eo_checkpoint_close(&checkpoint);
 }
 
+static void saves_over_layers(struct saved_rank *self)
+{
+    saved_initialise(self);
+    for (uint64_t step = 1; step <= 2; step++) {
+        saved_steps(self, step);
+        CHECK_THAT(saved_save(self, folder, 0, NULL, 0) == EO_OK);
+    }
+    CHECK_THAT(saved_save(self, folder, 1, "new", 3) == EO_OK); /* step 2 again */
+}
+
+static void over_layers(void)
+{
+    char path[400];
+    clear_folder();
+    has_layers = true;
+    (void)saved_run(&small, saves_over_layers, NULL);
+    has_layers = false;
+    step_path(path, sizeof(path), 1, "");
+    CHECK_THAT(access(path, F_OK) != 0);
+    step_path(path, sizeof(path), 2, ".new");
+    CHECK_THAT(access(path, F_OK) != 0 && saved_folder_hash(folder) != 0);
+}
+
 /* Rank 0's is the saver that locks; the other run's is one of a second saver here. */
 static void second_run(struct saved_rank *self)
 {
@@ -508,6 +554,50 @@ static void wants_no_folder(struct saved_rank *self)
     saved_steps(self, 1);
 }
 
+/* Relative to where the trainer was then, not to where it goes. */
+static void saves_from_elsewhere(struct saved_rank *self)
+{
+    eo_saver *saver = NULL;
+    double meet = 0;
+    saved_initialise(self);
+    saved_steps(self, 1);
+    CHECK_THAT(eo_saver_create(&saver, eo_saver_params(.runtime = self->runtime, .folder = "relative")) == EO_OK);
+    CHECK_THAT(eo_sum(self->runtime, &meet, 1) == EO_OK);
+    CHECK_THAT(self->rank != 0 || (mkdir("elsewhere", 0700) == 0 && chdir("elsewhere") == 0));
+    CHECK_THAT(eo_sum(self->runtime, &meet, 1) == EO_OK);
+    CHECK_THAT(eo_saver_begin(saver, NULL, 0) == EO_OK && eo_saver_wait(saver, NULL) == EO_OK);
+    eo_saver_destroy(&saver);
+}
+
+static void elsewhere(void)
+{
+    char path[400];
+    CHECK_THAT(chdir(folder) == 0);
+    (void)saved_run(&small, saves_from_elsewhere, NULL);
+    snprintf(path, sizeof(path), "%s/relative", folder);
+    CHECK_THAT(saved_folder_hash(path) != 0);
+}
+
+/* Nobody's, where this is root: permissions do not hold root up. */
+static void wants_to_write(struct saved_rank *self)
+{
+    eo_saver *saver = NULL;
+    saved_initialise(self);
+    CHECK_THAT(eo_saver_create(&saver, eo_saver_params(.runtime = self->runtime, .folder = folder)) == EO_ERR_INVALID && !saver);
+    saved_steps(self, 1);
+}
+
+static void not_writable(void)
+{
+    enum { NOBODY = 65534 };
+    CHECK_THAT(chmod(folder, 0555) == 0);
+    if (getuid() == 0 && (setgid(NOBODY) != 0 || setuid(NOBODY) != 0))
+        _exit(CHILD_SKIPS);
+    saved_log_clear();
+    (void)saved_run(&small, wants_to_write, NULL);
+    CHECK_THAT(strstr(saved_log_text(), "cannot write to the folder ") && strstr(saved_log_text(), "Permission denied"));
+}
+
 static void saves_unlocked(struct saved_rank *self)
 {
     saved_initialise(self);
@@ -539,12 +629,21 @@ void checkpoint_disk_cases(void)
     tap_case("sums that are read some steps late end a save neither early nor in place of the next one");
     without_exchange();
     tap_case("where names cannot be exchanged, a step that is saved again replaces the old one all the same");
+    over_layers();
+    tap_case("checkpoints of an overlayfs' lower layer, which cannot be renamed, are removed and replaced where they lie");
     (void)saved_run(&small, second_run, NULL);
     tap_case(
         "a second run that would write to the same folder is refused, until the first one has ended, whatever that has forked");
     clear_folder();
     (void)saved_run(&small, wants_no_folder, NULL);
     tap_case("a folder that cannot be made is refused when the saver is created, and training goes on");
+    CHECK_THAT(in_child(elsewhere, false));
+    tap_case("a relative folder is that of the saver's creation, whatever the current folder is later");
+    if (in_child(not_writable, false))
+        tap_case("a folder that cannot be written to is refused when the saver is created, on all ranks");
+    else
+        tap_skip("a folder that cannot be written to is refused when the saver is created", "root is the only user here");
+    CHECK_THAT(chmod(folder, 0700) == 0);
     without_locks();
     tap_case("where there are no locks that is said, and checkpoints are written");
     clear_folder();
