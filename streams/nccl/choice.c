@@ -117,7 +117,7 @@ eo_status eo_nccl_check_peers(const struct eo_nccl_member *peers, uint32_t rank_
     facts->peers_known = facts->one_node = true;
     facts->shares_process = false;
     for (uint32_t a = 0; a < rank_count; a++) {
-        if (peers[a].layout != 1) {
+        if (peers[a].layout != 2) {
             snprintf(why, why_bytes, "rank %u runs another version of evenodd; run the same version on all ranks", a);
             return EO_ERR_INVALID;
         }
@@ -132,7 +132,7 @@ eo_status eo_nccl_check_peers(const struct eo_nccl_member *peers, uint32_t rank_
         for (uint32_t b = 0; b < a; b++) {
             const bool same_node = strncmp(peers[a].boot, peers[b].boot, sizeof(peers[a].boot)) == 0;
             facts->one_node = facts->one_node && same_node;
-            if (same_node && peers[a].process == peers[b].process)
+            if (same_node && peers[a].process == peers[b].process && peers[a].process_space == peers[b].process_space)
                 facts->shares_process = true;
             if (!same_node || strncmp(peers[a].device, peers[b].device, sizeof(peers[a].device)) != 0)
                 continue;

@@ -57,9 +57,9 @@ void eo_nccl_version_text(int version, char *text, size_t text_bytes);
 
 /* Who a rank is. Sent as bytes between machines of one architecture. */
 struct eo_nccl_member {
-    uint32_t layout; /* of this structure: 1 */
+    uint32_t layout; /* of this structure: 2 */
     int32_t nccl_version;
-    uint32_t process;
+    uint32_t process, process_space; /* in containers of one machine others have the same number, in another space */
     char boot[40];   /* of the machine since its start: equal on one node alone */
     char host[48];   /* for people */
     char device[24]; /* its PCI address */

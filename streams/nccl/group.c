@@ -47,13 +47,14 @@ static eo_status find_device(int *out, uint32_t index, const eo_log *log)
 
 static eo_status nccl_group_peer(void *out, uint32_t device_index, const char *node, const eo_log *log)
 {
-    struct eo_nccl_member peer = {.layout = 1, .process = (uint32_t)getpid()};
+    struct eo_nccl_member peer = {.layout = 2, .process = (uint32_t)getpid()};
     struct eo_machine machine;
     int device;
     EO_TRY(eo_nccl_load(log));
     EO_TRY(find_device(&device, device_index, log));
     (void)ncclGetVersion(&peer.nccl_version);
     eo_machine_read(&machine);
+    peer.process_space = (uint32_t)machine.pid_space[1]; /* an inode of 32 bits */
     node = node && *node ? node : machine.boot;
     snprintf(peer.boot, sizeof(peer.boot), "%.*s", (int)strcspn(node, "\n"), node);
     if (!peer.boot[0]) /* then the host's name has to do */

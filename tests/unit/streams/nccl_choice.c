@@ -145,7 +145,7 @@ Test(nccl, modes_are_what_their_names_say)
 
 static struct eo_nccl_member peer(const char *boot, const char *device, uint32_t process)
 {
-    struct eo_nccl_member out = {.layout = 1, .nccl_version = 22809, .process = process};
+    struct eo_nccl_member out = {.layout = 2, .nccl_version = 22809, .process = process};
     snprintf(out.boot, sizeof(out.boot), "%s", boot);
     snprintf(out.host, sizeof(out.host), "host-%s", boot);
     snprintf(out.device, sizeof(out.device), "%s", device);
@@ -174,7 +174,7 @@ Test(nccl, ranks_of_different_versions_are_named)
     cr_expect_eq(eo_nccl_check_peers(peers, 3, &facts, why, sizeof(why)), EO_ERR_INVALID);
     cr_expect(strstr(why, "rank 0 has NCCL 2.28.9, rank 2 (host-a) has 2.27.7"), "'%s'", why);
     peers[2] = peer("a", "2", 3);
-    peers[1].layout = 2;
+    peers[1].layout = 1;
     cr_expect_eq(eo_nccl_check_peers(peers, 3, &facts, why, sizeof(why)), EO_ERR_INVALID);
     cr_expect(strstr(why, "rank 1 "), "'%s'", why);
 }
@@ -191,6 +191,9 @@ Test(nccl, peers_tell_nodes_and_processes)
     peers[1].process = 7;
     cr_assert_eq(eo_nccl_check_peers(peers, 2, &facts, why, sizeof(why)), EO_OK);
     cr_expect(facts.shares_process);
+    peers[1].process_space = 1;
+    cr_assert_eq(eo_nccl_check_peers(peers, 2, &facts, why, sizeof(why)), EO_OK);
+    cr_expect(!facts.shares_process, "the same number in two containers is no common process");
 }
 
 /* -- ranges ------------------------------------------------------------------------------------------------------ */
