@@ -87,7 +87,8 @@ extern "C" {
 EO_EXPORT uint64_t eo_saver_bytes(const eo_plan *plan, uint32_t rank, uint32_t blob_bytes_max);
 
 /*
- * Reserves the memory, starts the thread that writes. Rank 0 makes the folder and locks it (FOLDER/.lock) until its saver
+ * Reserves the memory, starts the thread that writes. A relative folder is one of the current directory now, wherever the
+ * process goes later. Rank 0 makes the folder and locks it (FOLDER/.lock) until its saver
  * is destroyed or its process ends (of a killed one: and those that it has forked, unless they run another program); that
  * it cannot be locked is a warning in the runtime's log. Not collective. EO_OK,
  * EO_ERR_INVALID: another run writes there, the folder cannot be made or written to, FOLDER/.lock is no file, or a parameter
