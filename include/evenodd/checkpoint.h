@@ -88,12 +88,10 @@ EO_EXPORT uint64_t eo_saver_bytes(const eo_plan *plan, uint32_t rank, uint32_t b
 
 /*
  * Reserves the memory, starts the thread that writes. A relative folder is one of the current directory now, wherever the
- * process goes later. Rank 0 makes the folder and locks it (FOLDER/.lock) until its saver
- * is destroyed or its process ends (of a killed one: and those that it has forked, unless they run another program); that
- * it cannot be locked is a warning in the runtime's log. Not collective. EO_OK,
- * EO_ERR_INVALID: another run writes there, the folder cannot be made or written to, FOLDER/.lock is no file, or a parameter
- * is wrong,
- * EO_ERR_NO_MEMORY.
+ * process goes later. Rank 0 makes the folder and locks it (FOLDER/.lock) until its saver is destroyed or its process ends (of
+ * a killed one: and those that it has forked, unless they run another program); that it cannot be locked is a warning in the
+ * runtime's log. Not collective. EO_OK, EO_ERR_INVALID: another run writes there, the folder cannot be made or written to,
+ * FOLDER/.lock is no file, or a parameter is wrong, EO_ERR_NO_MEMORY.
  */
 #define eo_saver_create EO_OF_API(eo_saver_create)
 EO_EXPORT EO_NODISCARD eo_status eo_saver_create(eo_saver **out, const eo_saver_params *params);
