@@ -6,9 +6,12 @@
 #include <argp.h>
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/processors.h"
+#include "tools/run/machine/quota.h"
 #include "tools/run/options/options.h"
 
 static int kernel_processors; /* 0: the call fails otherwise */
@@ -16,6 +19,15 @@ static int bound_to[3], bound_count;
 static int all_bound; /* more than 0: the first ones, so many, instead */
 
 int __wrap_sched_getaffinity(pid_t process, size_t bytes, cpu_set_t *set);
+uint64_t __real_tool_quota_processors(const char *root);
+uint64_t __wrap_tool_quota_processors(const char *root);
+static uint64_t quota; /* in place of this machine's */
+
+uint64_t __wrap_tool_quota_processors(const char *root)
+{
+    (void)root;
+    return quota;
+}
 
 int __wrap_sched_getaffinity(pid_t process, size_t bytes, cpu_set_t *set)
 {
@@ -73,6 +85,42 @@ Test(processors, a_rank_without_threads_gets_its_part_and_at_most_a_teams)
     cr_assert_eq(tool_core_count(), 1376);
     cr_assert_eq(threads_without_option("1"), EO_TEAM_THREADS_MAX);
     cr_assert_eq(threads_without_option("2"), 688);
+    quota = 6; /* docker --cpus 6 */
+    cr_assert_eq(threads_without_option("2"), 3);
+    quota = 0;
     all_bound = 3;
     cr_assert_eq(threads_without_option("4"), 1);
+}
+
+/* What a process sees whose groups these are: `text` is its /proc/self/cgroup. */
+static uint64_t quota_in(const char *root, const char *text)
+{
+    char path[300];
+    snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
+    FILE *file = fopen(path, "w");
+    cr_assert(file && fputs(text, file) >= 0 && fclose(file) == 0);
+    return __real_tool_quota_processors(root);
+}
+
+Test(processors, the_tightest_control_group_limits_their_time)
+{
+    char root[] = "/tmp/quota-XXXXXX", command[900];
+    cr_assert(mkdtemp(root));
+    snprintf(command, sizeof(command),
+             "cd %s && mkdir -p proc/self sys/fs/cgroup/slice/job sys/fs/cgroup/slice/wide sys/fs/cgroup/cpu/docker/7 && "
+             "echo 'max 100000' >sys/fs/cgroup/cpu.max && echo '250000 100000' >sys/fs/cgroup/slice/cpu.max && "
+             "echo '100000 50000' >sys/fs/cgroup/slice/job/cpu.max && echo '900000 100000' >sys/fs/cgroup/slice/wide/cpu.max && "
+             "echo -1 >sys/fs/cgroup/cpu/cpu.cfs_quota_us && echo 100000 >sys/fs/cgroup/cpu/cpu.cfs_period_us && "
+             "echo 150000 >sys/fs/cgroup/cpu/docker/7/cpu.cfs_quota_us && "
+             "echo 100000 >sys/fs/cgroup/cpu/docker/7/cpu.cfs_period_us", root);
+    cr_assert_eq(system(command), 0);
+    cr_expect_eq(quota_in(root, "0::/\n"), 0);
+    cr_expect_eq(quota_in(root, "0::/slice/job\n"), 2);
+    cr_expect_eq(quota_in(root, "0::/slice/wide\n"), 3, "the group around it has less, rounded up");
+    cr_expect_eq(quota_in(root, "0::/slice/not/seen/here\n"), 3);
+    cr_expect_eq(quota_in(root, "3:cpuset:/slice/job\n2:cpuacct,cpu:/docker/7\n"), 2, "version 1");
+    cr_expect_eq(quota_in(root, "2:cpu:/\n"), 0);
+    snprintf(command, sizeof(command), "rm -rf %s", root);
+    cr_assert_eq(system(command), 0);
+    cr_expect_eq(__real_tool_quota_processors(root), 0, "no /proc");
 }

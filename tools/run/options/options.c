@@ -11,8 +11,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/processors.h"
 #include "tools/interchange/config/model_config.h"
+#include "tools/run/machine/quota.h"
 #include "tools/run/options/keys.h"
 #include "tools/shared/arguments.h"
 #include "tools/shared/overwrite.h"
@@ -366,9 +366,18 @@ double tool_options_learning_rate(const struct tool_options *options, uint64_t s
     return tool_schedule_at(&options->schedule, &run, step);
 }
 
+struct eo_processors tool_processors(void)
+{
+    struct eo_processors out = eo_processors_allowed();
+    const uint64_t quota = tool_quota_processors("");
+    if (quota && quota < out.count)
+        out.count = quota;
+    return out;
+}
+
 uint32_t tool_core_count(void)
 {
-    const uint64_t count = eo_processors_allowed().count;
+    const uint64_t count = tool_processors().count;
     return count > 0 ? (uint32_t)count : 1;
 }
 

@@ -7,6 +7,7 @@
 #ifndef EO_TOOLS_RUN_OPTIONS_OPTIONS_H
 #define EO_TOOLS_RUN_OPTIONS_OPTIONS_H
 
+#include "base/processors.h"
 #include "tools/planning/options.h"
 #include "tools/run/learning_rate.h"
 #include "tools/planning/settings.h"
@@ -105,7 +106,9 @@ const char *tool_memory_name(eo_memory memory);
 /* False: not a name of a memory mode. */
 bool tool_memory_parse(const char *text, eo_memory *out);
 
-/* Cores this process may use, at least 1. */
+/* Those that this thread may run on, counted up to the quota of processor time. */
+struct eo_processors tool_processors(void);
+/* The same, at least 1. */
 uint32_t tool_core_count(void);
 
 /* Threads of each of the ranks that share so many cores: at least 1, at most those of a team. */

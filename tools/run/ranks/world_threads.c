@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "tools/run/options/options.h"
+
 uint32_t tool_rank_threads(const struct tool_rank_processors *ranks, uint32_t count, uint32_t rank)
 {
     const struct tool_rank_processors *mine = &ranks[rank];
@@ -17,7 +19,7 @@ static eo_status ask_all(const struct tool_job_world *world, struct tool_rank_pr
 {
     const struct tool_world_environment *e = &world->environment;
     const struct tool_rank_processors mine = {eo_rendezvous_rank_info(world->rendezvous, e->rank).machine,
-                                              eo_processors_allowed()};
+                                              tool_processors()};
     EO_TRY(eo_rendezvous_all_gather(world->rendezvous, &mine, sizeof(mine), ranks));
     const uint32_t own = tool_rank_threads(ranks, e->rank_count, e->rank);
     EO_TRY(eo_rendezvous_all_gather(world->rendezvous, &own, sizeof(own), threads));
