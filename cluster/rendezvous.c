@@ -393,8 +393,10 @@ void eo_rendezvous_destroy(eo_rendezvous **rendezvous)
         return;
     struct eo_rendezvous *rv = *rendezvous;
     if (rv->has_thread && pthread_equal(pthread_self(), rv->thread)) {
-        eo_log_write(&rv->log, EO_LOG_ERROR, "rank %u: eo_rendezvous_destroy within `failed` or `activity`, whose thread cannot "
-                     "wait for itself: end the process by _exit, or destroy from another thread", rv->params.rank);
+        eo_log_write(&rv->log, EO_LOG_ERROR,
+                     "rank %u: eo_rendezvous_destroy within `failed` or `activity`, whose thread cannot "
+                     "wait for itself: end the process by _exit, or destroy from another thread",
+                     rv->params.rank);
         return;
     }
     *rendezvous = NULL;

@@ -226,7 +226,8 @@ static eo_status team_create(eo_team **out, const eo_team_params *params)
     struct cpu_team *team = aligned_alloc(64, sizeof(*team));
     if (team == NULL)
         return EO_ERR_NO_MEMORY;
-    *team = (struct cpu_team){.base = {.backend = &eo_team_cpu_backend, .owner = getpid()}, .thread_count = params->thread_count};
+    *team =
+        (struct cpu_team){.base = {.backend = &eo_team_cpu_backend, .owner = getpid()}, .thread_count = params->thread_count};
     if (params->log)
         team->log = *params->log;
     pthread_mutex_init(&team->mutex, NULL); /* cannot fail on Linux without attributes */

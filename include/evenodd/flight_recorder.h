@@ -50,7 +50,8 @@ typedef struct eo_flight_entry {
 extern "C" {
 #endif
 
-/* EO_OK, EO_ERR_INVALID (another file has the path, say: logged), EO_ERR_IO (the file cannot be written: logged), EO_ERR_NO_MEMORY. */
+/* EO_OK, EO_ERR_INVALID (another file has the path, say: logged), EO_ERR_IO (the file cannot be written: logged),
+ * EO_ERR_NO_MEMORY. */
 #define eo_flight_recorder_create EO_OF_API(eo_flight_recorder_create)
 EO_EXPORT EO_NODISCARD eo_status eo_flight_recorder_create(eo_flight_recorder **out,
                                                            const eo_flight_recorder_params *params);

@@ -54,8 +54,8 @@ int eo_checkpoint_create(const char *path, int more_flags);
 
 /*
  * Makes FOLDER, and keeps other runs from writing there until the lock is given back. EO_ERR_INVALID: another run has it,
- * FOLDER/.lock is no file, or the folder cannot be made or written to. EO_OK with *out -1: it cannot be locked, which is logged as
- * a warning.
+ * FOLDER/.lock is no file, or the folder cannot be made or written to. EO_OK with *out -1: it cannot be locked, which is logged
+ * as a warning.
  */
 EO_NODISCARD eo_status eo_checkpoint_lock(int *out, const char *folder, const eo_log *log,
                                           struct checkpoint_error *error);

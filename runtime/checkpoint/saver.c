@@ -227,8 +227,10 @@ static eo_status start_thread(struct eo_saver *saver)
         return EO_OK;
     pthread_cond_destroy(&saver->changed);
     pthread_mutex_destroy(&saver->mutex);
-    eo_log_write(&saver->log, EO_LOG_ERROR, "rank %u: cannot start the thread for checkpoints: %s; raise the limit on processes "
-                 "(ulimit -u)", saver->rt->world->rank, strerror(error));
+    eo_log_write(&saver->log, EO_LOG_ERROR,
+                 "rank %u: cannot start the thread for checkpoints: %s; raise the limit on processes "
+                 "(ulimit -u)",
+                 saver->rt->world->rank, strerror(error));
     return EO_ERR_NO_MEMORY;
 }
 
@@ -334,7 +336,7 @@ eo_status eo_saver_create(eo_saver **out, const eo_saver_params *params)
     saver->lock = -1;
     saver->owner = getpid();
     saver->folder = absolute(params->folder);
-    eo_status status = !saver->folder           ? EO_ERR_NO_MEMORY
+    eo_status status = !saver->folder         ? EO_ERR_NO_MEMORY
                        : rt->world->rank == 0 ? eo_checkpoint_lock(&saver->lock, saver->folder, &rt->log, &saver->why)
                                               : eo_checkpoint_check_writable(saver->folder, &saver->why);
     if (status < 0) {

@@ -96,7 +96,9 @@ eo_status eo_world_create_mpi(eo_world **out, const eo_world_mpi_params *params)
     struct eo_world *world = calloc(1, sizeof(*world));
     eo_status status = EO_ERR_NO_MEMORY;
     if (world) {
-        *world = (struct eo_world){.owner = getpid(), .rank = place.rank, .rank_count = place.rank_count,
+        *world = (struct eo_world){.owner = getpid(),
+                                   .rank = place.rank,
+                                   .rank_count = place.rank_count,
                                    .log = params->log ? *params->log : (eo_log){0}};
         snprintf(world->device, sizeof(world->device), "cpu");
         status = eo_world_find_share(world, &exchange);

@@ -583,7 +583,8 @@ static void wants_to_write(struct saved_rank *self)
 {
     eo_saver *saver = NULL;
     saved_initialise(self);
-    CHECK_THAT(eo_saver_create(&saver, eo_saver_params(.runtime = self->runtime, .folder = folder)) == EO_ERR_INVALID && !saver);
+    CHECK_THAT(eo_saver_create(&saver, eo_saver_params(.runtime = self->runtime, .folder = folder)) == EO_ERR_INVALID &&
+               !saver);
     saved_steps(self, 1);
 }
 

@@ -206,11 +206,14 @@ static void in_the_way(void)
     const bool stays = file && fgets(text, sizeof(text), file) && strcmp(text, "short") == 0;
     if (file)
         fclose(file);
-    const bool link_stays = symlink("thesis", link) == 0 && eo_flight_recorder_create(&recorder, eo_flight_recorder_params(
-                                .path = link, .rank_count = 1)) == EO_ERR_INVALID && access(link, F_OK) == 0;
+    const bool link_stays =
+        symlink("thesis", link) == 0 &&
+        eo_flight_recorder_create(&recorder, eo_flight_recorder_params(.path = link, .rank_count = 1)) == EO_ERR_INVALID &&
+        access(link, F_OK) == 0;
     tap(refused && stays && link_stays, "a file of somebody else, or a link, is refused and stays");
-    tap(makes_recorder(path, "") && eo_flight_recorder_create(&recorder, eo_flight_recorder_params(
-            .path = path, .rank_count = 1)) == EO_OK, "an empty file is replaced, and one of a recorder");
+    tap(makes_recorder(path, "") &&
+            eo_flight_recorder_create(&recorder, eo_flight_recorder_params(.path = path, .rank_count = 1)) == EO_OK,
+        "an empty file is replaced, and one of a recorder");
     eo_flight_recorder_destroy(&recorder);
     unlink(link);
     unlink(path);

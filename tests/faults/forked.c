@@ -41,9 +41,9 @@ static void on_failed(void *user, const eo_rank_failure *failure)
 static eo_rendezvous *meet(uint32_t rank, void (*failed)(void *user, const eo_rank_failure *failure), void *user)
 {
     eo_rendezvous *rv = NULL;
-    if (eo_rendezvous_create(&rv, eo_rendezvous_params(
-            .rank = rank, .rank_count = 2, .local_rank = rank, .local_count = 2, .job = job, .timeout_ms = JOIN_MS,
-            .silence_ms = SILENCE_MS, .failed = failed, .user = user, .log = &log_kept)) < 0)
+    if (eo_rendezvous_create(&rv, eo_rendezvous_params(.rank = rank, .rank_count = 2, .local_rank = rank, .local_count = 2,
+                                                       .job = job, .timeout_ms = JOIN_MS, .silence_ms = SILENCE_MS,
+                                                       .failed = failed, .user = user, .log = &log_kept)) < 0)
         _exit(2);
     return rv;
 }

@@ -51,7 +51,8 @@ static eo_status join_as_process(const struct random_case *c, uint32_t rank, eo_
     struct eo_world *world = calloc(1, sizeof(*world));
     if (!world)
         return EO_ERR_NO_MEMORY;
-    *world = (struct eo_world){.owner = getpid(), .rank = rank, .rank_count = self.rank_count, .device = "cpu", .ops = eo_comm_find("shared")};
+    *world = (struct eo_world){
+        .owner = getpid(), .rank = rank, .rank_count = self.rank_count, .device = "cpu", .ops = eo_comm_find("shared")};
     eo_status status = eo_world_find_share(world, &exchange);
     if (status >= 0)
         status = world->ops->group_create(&world->group, &params);

@@ -106,13 +106,15 @@ Test(processors, the_tightest_control_group_limits_their_time)
 {
     char root[] = "/tmp/quota-XXXXXX", command[900];
     cr_assert(mkdtemp(root));
-    snprintf(command, sizeof(command),
-             "cd %s && mkdir -p proc/self sys/fs/cgroup/slice/job sys/fs/cgroup/slice/wide sys/fs/cgroup/cpu/docker/7 && "
-             "echo 'max 100000' >sys/fs/cgroup/cpu.max && echo '250000 100000' >sys/fs/cgroup/slice/cpu.max && "
-             "echo '100000 50000' >sys/fs/cgroup/slice/job/cpu.max && echo '900000 100000' >sys/fs/cgroup/slice/wide/cpu.max && "
-             "echo -1 >sys/fs/cgroup/cpu/cpu.cfs_quota_us && echo 100000 >sys/fs/cgroup/cpu/cpu.cfs_period_us && "
-             "echo 150000 >sys/fs/cgroup/cpu/docker/7/cpu.cfs_quota_us && "
-             "echo 100000 >sys/fs/cgroup/cpu/docker/7/cpu.cfs_period_us", root);
+    snprintf(
+        command, sizeof(command),
+        "cd %s && mkdir -p proc/self sys/fs/cgroup/slice/job sys/fs/cgroup/slice/wide sys/fs/cgroup/cpu/docker/7 && "
+        "echo 'max 100000' >sys/fs/cgroup/cpu.max && echo '250000 100000' >sys/fs/cgroup/slice/cpu.max && "
+        "echo '100000 50000' >sys/fs/cgroup/slice/job/cpu.max && echo '900000 100000' >sys/fs/cgroup/slice/wide/cpu.max && "
+        "echo -1 >sys/fs/cgroup/cpu/cpu.cfs_quota_us && echo 100000 >sys/fs/cgroup/cpu/cpu.cfs_period_us && "
+        "echo 150000 >sys/fs/cgroup/cpu/docker/7/cpu.cfs_quota_us && "
+        "echo 100000 >sys/fs/cgroup/cpu/docker/7/cpu.cfs_period_us",
+        root);
     cr_assert_eq(system(command), 0);
     cr_expect_eq(quota_in(root, "0::/\n"), 0);
     cr_expect_eq(quota_in(root, "0::/slice/job\n"), 2);

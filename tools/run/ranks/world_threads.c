@@ -18,8 +18,7 @@ static eo_status ask_all(const struct tool_job_world *world, struct tool_rank_pr
                          uint32_t *least)
 {
     const struct tool_world_environment *e = &world->environment;
-    const struct tool_rank_processors mine = {eo_rendezvous_rank_info(world->rendezvous, e->rank).machine,
-                                              tool_processors()};
+    const struct tool_rank_processors mine = {eo_rendezvous_rank_info(world->rendezvous, e->rank).machine, tool_processors()};
     EO_TRY(eo_rendezvous_all_gather(world->rendezvous, &mine, sizeof(mine), ranks));
     const uint32_t own = tool_rank_threads(ranks, e->rank_count, e->rank);
     EO_TRY(eo_rendezvous_all_gather(world->rendezvous, &own, sizeof(own), threads));
