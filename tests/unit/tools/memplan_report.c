@@ -147,7 +147,7 @@ Test(memplan, fields_follow_those_that_are_set)
     }
     static const char *const wrong[][3] = {{"gpt2", "n_layers=3", "did you mean n_layer?"},
                                            {"llama-3-8b", "n_layer=3", "did you mean num_hidden_layers?"},
-                                           {"gpt2", "hidden_size=64", "did you mean n_embd?"},
+                                           {"gpt2", "intermediate_size=64", "did you mean n_inner?"},
                                            {"llama-3-8b", "num_key_values_heads=3", "did you mean num_key_value_heads?"},
                                            {"mixtral-8x7b", "num_experts_per_token=1", "did you mean num_experts_per_tok?"}};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {

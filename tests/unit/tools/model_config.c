@@ -266,6 +266,45 @@ Test(model_config, other_parts_of_a_model_are_told)
     cr_assert(strstr(problem.text, "did you mean hidden_size?"), "%s", problem.text);
 }
 
+/* Goal: a field under transformers' other name of it is that field, in files and in sets. Method: files of one name, of both,
+ * and of both with two values. */
+Test(model_config, aliases_are_the_fields_they_name)
+{
+    static const struct {
+        const char *text;
+        uint32_t experts;
+    } cases[] = {
+        {"\"qwen3_moe\",\"moe_intermediate_size\":96,\"num_local_experts\":16", 16},
+        {"\"qwen3_moe\",\"moe_intermediate_size\":96,\"num_experts\":16", 16},
+        {"\"qwen3_moe\",\"moe_intermediate_size\":96,\"num_experts\":null,\"num_local_experts\":16.0", 16},
+        {"\"qwen3_moe\",\"moe_intermediate_size\":96,\"num_experts\":16,\"num_local_experts\":16.0", 16},
+        {"\"mixtral\",\"num_experts\":16", 16},
+        {"\"gpt_oss\",\"num_experts\":32", 32},
+        {"\"gpt_oss\",\"num_experts\":null", 128},
+        {"\"deepseek_v3\",\"num_local_experts\":128", 128},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[512];
+        snprintf(text, sizeof(text),
+                 "{\"model_type\":%s,\"vocab_size\":9,\"hidden_size\":64,\"num_attention_heads\":8,"
+                 "\"num_key_value_heads\":8,\"intermediate_size\":96,\"num_experts_per_tok\":4,\"num_hidden_layers\":2}",
+                 cases[i].text);
+        cr_assert_geq(parse(text), 0, "%s", problem.text);
+        cr_assert_eq(config.expert_count, cases[i].experts, "%s: %u", text, config.expert_count);
+        cr_assert(!config.not_computed[0] && !config.unknown[0], "%s: %s, %s", text, config.not_computed, config.unknown);
+    }
+    const char *text = "{\"model_type\":\"gpt2\",\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":4,"
+                       "\"vocab_size\":9,\"max_position_embeddings\":2048}";
+    static const char *const sets[] = {"hidden_size=32", "n_layer=3"};
+    cr_assert_geq(tool_model_config_parse(&config, "c", text, strlen(text), sets, 2, &problem), 0, "%s", problem.text);
+    cr_assert(config.context == 2048 && config.width == 32 && config.mlp_width == 128 && config.layer_count == 3);
+    cr_assert_str_empty(config.unknown);
+    cr_assert_lt(parse("{\"model_type\":\"mixtral\",\"num_experts\":16,\"num_local_experts\":8}"), 0);
+    cr_assert(strstr(problem.text, "num_experts is 16 but num_local_experts is 8"), "%s", problem.text);
+    cr_assert_geq(parse("{\"model_type\":\"deepseek_v3\",\"num_mtp_layers\":1}"), 0);
+    cr_assert_str_eq(config.not_computed, "num_nextn_predict_layers 1");
+}
+
 /* Goal: no key is passed over. Method: names by chance, and control characters, which no terminal gets. */
 Test(model_config, keys_that_are_not_known_are_listed)
 {

@@ -41,6 +41,11 @@ EO_NODISCARD eo_status tool_config_take_count_or(struct tool_config_reader *r, c
 EO_NODISCARD eo_status tool_config_take_real_or(struct tool_config_reader *r, const char *key, double fallback, double *out);
 EO_NODISCARD eo_status tool_config_take_flag_or(struct tool_config_reader *r, const char *key, bool fallback, bool *out);
 
+/* The family's own name of a field; a name that is none of its aliases stays. */
+const char *tool_config_own_name(enum tool_config_family family, const char *name);
+/* Aliases of the object get it. Two names that differ in their values are refused. */
+EO_NODISCARD eo_status tool_config_rename_aliases(struct tool_config_reader *r);
+
 /* By family, after it was found. */
 EO_NODISCARD eo_status tool_config_read_gpt2(struct tool_config_reader *r);
 EO_NODISCARD eo_status tool_config_read_others(struct tool_config_reader *r); /* Llama's like */

@@ -89,13 +89,9 @@ static bool key_of_set(const char *set, char key[KEY_BYTES])
 }
 
 /* The value as JSON, or as a text where it is none. */
-static eo_status apply_set(struct tool_config_reader *r, const char *set)
+static eo_status apply_set(struct tool_config_reader *r, const char *set, const char *key)
 {
     const char *equals = strchr(set, '=');
-    char key[KEY_BYTES];
-    if (!key_of_set(set, key))
-        return tool_problem_set(r->problem, EO_ERR_INVALID, "--set '%.100s': give KEY=VALUE, such as num_hidden_layers=40",
-                                set);
     json_error_t error;
     json_t *value = json_loads(equals + 1, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
     if (!value)
@@ -132,11 +128,11 @@ static bool is_by_rule(const struct tool_config_reader *r, uint32_t index)
                         : value * number_of(r, "num_attention_heads") == leader;
 }
 
-static bool is_set(const char *field, const char *const *sets, uint32_t set_count)
+static bool is_set(const struct tool_config_reader *r, const char *field, const char *const *sets, uint32_t set_count)
 {
     char key[KEY_BYTES];
     for (uint32_t i = 0; field && i < set_count; i++)
-        if (key_of_set(sets[i], key) && strcmp(key, field) == 0)
+        if (key_of_set(sets[i], key) && strcmp(tool_config_own_name(r->config->family, key), field) == 0)
             return true;
     return false;
 }
@@ -151,8 +147,8 @@ static void let_fields_follow(struct tool_config_reader *r, const bool by_rule[F
     for (uint32_t i = 0; i < FOLLOWERS; i++) {
         const struct follower *f = &followers[i];
         if (f->of_gpt2 != (c->family == TOOL_CONFIG_GPT2) || (has_own_head_size && strcmp(f->field, "head_dim") == 0) ||
-            !tool_config_field(r, f->field) || is_set(f->field, sets, set_count) ||
-            !(is_set(f->leaders[0], sets, set_count) || is_set(f->leaders[1], sets, set_count)))
+            !tool_config_field(r, f->field) || is_set(r, f->field, sets, set_count) ||
+            !(is_set(r, f->leaders[0], sets, set_count) || is_set(r, f->leaders[1], sets, set_count)))
             continue;
         char shown[96];
         tool_config_show_value(tool_config_field(r, f->field), shown, sizeof(shown));
@@ -163,22 +159,30 @@ static void let_fields_follow(struct tool_config_reader *r, const bool by_rule[F
     }
 }
 
+/* A set of what names the family comes first: the others are under the family's names. */
 static eo_status apply_sets(struct tool_config_reader *r, const char *const *sets, uint32_t set_count)
 {
-    bool by_rule[FOLLOWERS], was_there[TOOL_CONFIG_SETS_MAX] = {false};
+    bool by_rule[FOLLOWERS];
     char key[KEY_BYTES];
-    for (uint32_t i = 0; i < FOLLOWERS; i++)
-        by_rule[i] = is_by_rule(r, i);
-    for (uint32_t i = 0; i < set_count && i < TOOL_CONFIG_SETS_MAX; i++) {
-        was_there[i] = key_of_set(sets[i], key) && json_object_get(r->object, key);
-        EO_TRY(apply_set(r, sets[i]));
+    for (uint32_t i = 0; i < set_count; i++) {
+        if (!key_of_set(sets[i], key))
+            return tool_problem_set(r->problem, EO_ERR_INVALID,
+                                    "--set '%.100s': give KEY=VALUE, such as num_hidden_layers=40", sets[i]);
+        if (strcmp(key, "model_type") == 0 || strcmp(key, "architectures") == 0)
+            EO_TRY(apply_set(r, sets[i], key));
     }
     EO_TRY(find_family(r));
-    for (uint32_t i = 0; i < set_count && i < TOOL_CONFIG_SETS_MAX; i++)
-        if (!was_there[i] && key_of_set(sets[i], key) && !tool_config_knows_key(r->config->family, key))
+    EO_TRY(tool_config_rename_aliases(r));
+    for (uint32_t i = 0; i < FOLLOWERS; i++)
+        by_rule[i] = is_by_rule(r, i);
+    for (uint32_t i = 0; i < set_count && key_of_set(sets[i], key); i++) {
+        const char *own_name = tool_config_own_name(r->config->family, key);
+        if (!json_object_get(r->object, own_name) && !tool_config_knows_key(r->config->family, own_name))
             return tool_problem_set(r->problem, EO_ERR_INVALID, "--set %.100s: family %s has no key %.60s; did you mean %s?",
                                     sets[i], tool_config_family_name(r->config->family), key,
                                     tool_config_nearest_key(r->config->family, key));
+        EO_TRY(apply_set(r, sets[i], own_name));
+    }
     let_fields_follow(r, by_rule, sets, set_count);
     return EO_OK;
 }
