@@ -45,6 +45,7 @@ typedef struct eo_transformer_config {
     bool qkv_bias;          /* Llama: the products to q, k and v have biases; GPT-2 has them always */
     bool qk_norm;           /* Llama: RMSNorm over each head of q and k, before they are rotated */
     eo_rope_scaling rope_scaling; /* [plain] Llama */
+    float initial_deviation;      /* [0.02] of weights at the start (initializer_range) */
 } eo_transformer_config;
 
 /* tiny, small, base, gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-tiny, llama-small, llama-1b,
@@ -177,8 +178,8 @@ EO_EXPORT const eo_model *eo_transformer_model(const eo_transformer *transformer
 EO_EXPORT const eo_transformer_params *eo_transformer_get_params(const eo_transformer *transformer); /* filled in */
 
 /*
- * GPT-2's initialisation (normal 0.02, residual projections scaled by 1 / sqrt(2 layers), ones and zeros) from the
- * seed; each rank fills its own shards, and the values do not depend on the world size.
+ * GPT-2's initialisation (normal with config.initial_deviation, residual projections scaled by 1 / sqrt(2 layers), ones and
+ * zeros) from the seed; each rank fills its own shards, and the values do not depend on the world size.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_transformer_initialise(const eo_transformer *transformer, eo_runtime *runtime,
                                                            uint64_t seed);

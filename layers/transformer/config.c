@@ -123,6 +123,8 @@ static eo_status check_config(const eo_log *log, const eo_transformer_config *c)
                    "transformer: %u key/value heads do not divide the %u heads", c->kv_head_count, c->head_count);
     LAYERS_REQUIRE(log, isfinite(c->norm_eps) && c->norm_eps > 0, "transformer: norm_eps %g must be above 0",
                    (double)c->norm_eps);
+    LAYERS_REQUIRE(log, isfinite(c->initial_deviation) && c->initial_deviation > 0,
+                   "transformer: initial_deviation %g must be above 0", (double)c->initial_deviation);
     if (c->family == EO_FAMILY_GPT2) {
         LAYERS_REQUIRE(log, (uint64_t)c->head_size * c->head_count == c->width && !c->qkv_bias && !c->qk_norm,
                        "transformer: GPT-2 needs heads with the total width of the model (%u of %u and a width of %u), and "
@@ -179,6 +181,7 @@ eo_status eo_transformer_check(const eo_transformer_params *params, eo_transform
         c->mlp_width = 4 * c->width;
     c->norm_eps = c->norm_eps == 0 ? 1e-5F : c->norm_eps;
     c->rope_theta = c->rope_theta == 0 ? 500000.0F : c->rope_theta;
+    c->initial_deviation = c->initial_deviation == 0 ? 0.02F : c->initial_deviation;
     p.batch = or_default_u32(p.batch, 1);
     p.seq = or_default_u32(p.seq, c->context);
     p.head_chunks = or_default_u32(p.head_chunks, 1);

@@ -193,7 +193,8 @@ static eo_status fill_parameters(const eo_transformer *transformer, eo_runtime *
 {
     if (!transformer || !runtime)
         return EO_ERR_INVALID;
-    const double deviation = 0.02;
+    const float given = transformer->params.config.initial_deviation;
+    const double deviation = given == 0.02F ? 0.02 : (double)given; /* the double: other bits after the division below */
     const double layers = transformer->params.config.layer_count;
     const uint32_t parameter_count = eo_model_parameter_count(transformer->model);
     for (uint32_t k = 0; k < parameter_count; k++) {

@@ -432,6 +432,33 @@ Test(interchange, positions_are_scaled_alike_after_an_export_and_from_a_checkpoi
     }
 }
 
+/* Goal: the deviation of weights at the start stays with the model. Method: as above; one that was never said is not written.
+ */
+Test(interchange, the_initial_deviation_is_kept_by_an_export_and_by_a_checkpoint)
+{
+    for (int given = 0; given < 2; given++) {
+        static struct tool_model_config read;
+        eo_transformer_config config = llama, back;
+        json_t *published = NULL;
+        struct tool_lora lora;
+        config.initial_deviation = given ? 0.041666666F : 0;
+        json_t *settings = settings_of(&config, NULL);
+        cr_assert(tool_job_settings_model(settings, &back, &lora, &published));
+        cr_assert_eq(back.initial_deviation, config.initial_deviation);
+        back.rope_theta = 10000;
+        back.norm_eps = 1e-5F;
+        const struct tool_export_model model = {.config = back};
+        char *text = tool_json_text(2, tool_export_config, &(struct tool_export_config){&model, EO_DTYPE_FP32});
+        cr_assert_eq(strstr(text, "initializer_range") != NULL, given == 1);
+        cr_assert_eq(tool_model_config_parse(&read, "c", text, strlen(text), NULL, 0, &problem), EO_OK, "%s", problem.text);
+        tool_model_config_transformer(&read, &back);
+        cr_assert_eq(back.initial_deviation, config.initial_deviation);
+        free(text);
+        json_decref(published);
+        json_decref(settings);
+    }
+}
+
 /* A value that no weight may have, in the last file. */
 static void spoil(const char *file)
 {

@@ -97,3 +97,30 @@ Test(models, initialisation_does_not_depend_on_the_shards)
     bench_close(&whole);
     bench_close(&pieces);
 }
+
+/* Goal: initial weights have the config's deviation. Method: twice 0.02 gives twice the values, 0.02 those of before. */
+Test(models, initial_deviation_scales_all_matrices)
+{
+    eo_transformer_params params = {.seq = 16};
+    cr_assert_eq(eo_transformer_preset("llama-tiny", &params.config), EO_OK);
+    struct bench before, same, twice;
+    bench_open(&before, params);
+    params.config.initial_deviation = 0.02F;
+    bench_open(&same, params);
+    params.config.initial_deviation = 0.04F;
+    bench_open(&twice, params);
+    cr_assert_eq(eo_transformer_initialise(before.transformer, before.runtime, 42), EO_OK);
+    cr_assert_eq(eo_transformer_initialise(same.transformer, same.runtime, 42), EO_OK);
+    cr_assert_eq(eo_transformer_initialise(twice.transformer, twice.runtime, 42), EO_OK);
+    for (uint32_t k = 0; k < before.parameter_count; k++) {
+        eo_parameter_info info;
+        cr_assert_eq(eo_model_parameter(before.model, k, &info), EO_OK);
+        const float *w = fake_weights(before.runtime, k), *v = fake_weights(twice.runtime, k);
+        cr_assert_eq(memcmp(w, fake_weights(same.runtime, k), info.element_count * sizeof(float)), 0, "%s", info.name);
+        for (uint64_t i = 0; i < info.element_count; i++)
+            cr_assert_float_eq(v[i], info.dim_count == 1 ? w[i] : 2 * w[i], 1e-6, "%s", info.name);
+    }
+    bench_close(&before);
+    bench_close(&same);
+    bench_close(&twice);
+}

@@ -122,6 +122,8 @@ Test(models, impossible_configs_are_refused_with_a_reason)
     REFUSED(good, config.context = 0, "context is 0");
     REFUSED(good, config.norm_eps = -1, "norm_eps -1");
     REFUSED(good, config.norm_eps = NAN, "norm_eps");
+    REFUSED(good, config.initial_deviation = -1, "initial_deviation -1");
+    REFUSED(good, config.initial_deviation = INFINITY, "initial_deviation inf");
     REFUSED(good, config.family = (eo_family)7, "family 7");
     REFUSED(good, seq = 8, "sequences of 8 tokens are longer than the context 7");
     REFUSED(good, batch = UINT32_MAX, "batch x seq is");

@@ -369,6 +369,7 @@ Test(model_config, what_cannot_be_is_refused_by_field_and_value)
         {"{" LLAMA ",\"num_hidden_layers\":2,\"head_dim\":7}", "head_dim is 7"},
         {"{" LLAMA ",\"num_hidden_layers\":2,\"tie_word_embeddings\":1}", "tie_word_embeddings is 1"},
         {"{" LLAMA ",\"num_hidden_layers\":2,\"rms_norm_eps\":-1}", "rms_norm_eps is -1"},
+        {"{" LLAMA ",\"num_hidden_layers\":2,\"initializer_range\":0}", "initializer_range is 0"},
         {LLAMA_2 "\"rope_scaling\":7}", "rope_scaling is 7; an object or null"},
         {LLAMA_2 "\"rope_scaling\":{\"type\":7}}", "rope_scaling.rope_type is missing; a string"},
         {LLAMA_2 "\"rope_scaling\":{\"rope_type\":[]}}", "rope_scaling.rope_type is []; a string"},
@@ -377,7 +378,8 @@ Test(model_config, what_cannot_be_is_refused_by_field_and_value)
         {LLAMA_2 "\"rope_parameters\":{" LLAMA3_ROPE ",\"low_freq_factor\":4}}", "high_freq_factor is 4.0; more than low"},
         {LLAMA_2 "\"rope_parameters\":{" LLAMA3_ROPE ",\"low_freq_factor\":0}}", "low_freq_factor is 0; a number above 0"},
         {LLAMA_2 "\"rope_parameters\":{" LLAMA3_ROPE ",\"low_freq_factor\":1,"
-                 "\"original_max_position_embeddings\":1.5}}", "original_max_position_embeddings is 1.5"},
+                 "\"original_max_position_embeddings\":1.5}}",
+         "original_max_position_embeddings is 1.5"},
         {LLAMA_2 "\"rope_parameters\":{\"rope_theta\":-1}}", "rope_parameters.rope_theta is -1"},
         {LLAMA_2 "\"rope_theta\":\"x\"}", "rope_theta is \"x\""},
         {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":65,\"n_head\":4,\"vocab_size\":9}", "does not divide"},

@@ -166,8 +166,8 @@ static eo_status apply_sets(struct tool_config_reader *r, const char *const *set
     char key[KEY_BYTES];
     for (uint32_t i = 0; i < set_count; i++) {
         if (!key_of_set(sets[i], key))
-            return tool_problem_set(r->problem, EO_ERR_INVALID,
-                                    "--set '%.100s': give KEY=VALUE, such as num_hidden_layers=40", sets[i]);
+            return tool_problem_set(r->problem, EO_ERR_INVALID, "--set '%.100s': give KEY=VALUE, such as num_hidden_layers=40",
+                                    sets[i]);
         if (strcmp(key, "model_type") == 0 || strcmp(key, "architectures") == 0)
             EO_TRY(apply_set(r, sets[i], key));
     }
@@ -212,6 +212,8 @@ static eo_status read_object(struct tool_config_reader *r, const char *const *se
     EO_TRY(family >= TOOL_CONFIG_PLANNED ? tool_config_read_planned(r)
            : family == TOOL_CONFIG_GPT2  ? tool_config_read_gpt2(r)
                                          : tool_config_read_others(r));
+    if (tool_config_field(r, "initializer_range"))
+        EO_TRY(tool_config_take_real_or(r, "initializer_range", 0, &r->config->initializer_range));
     tool_config_judge_keys(r->config, r->object);
     if (outer)
         tool_config_judge_outer(r->config, outer);

@@ -65,6 +65,7 @@ struct tool_model_config {
     uint32_t expert_count, experts_per_token, expert_width; /* expert_count 0: every layer is dense */
     bool dense[TOOL_CONFIG_LAYERS_MAX];                     /* of a model with experts: this layer has none */
     double norm_eps, rope_theta;
+    double initializer_range;          /* 0: the config does not say */
     uint32_t stored_bytes;             /* of a parameter in the published files; 0: the config does not say */
     eo_rope_scaling rope_scaling;
     uint32_t window;                   /* attention reaches back so many tokens, less than the context; 0: to the first */

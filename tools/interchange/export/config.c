@@ -147,6 +147,8 @@ void tool_export_config(struct eo_json *json, const void *user)
         write_gpt2_fields(json, c);
     else
         write_llama_fields(json, c, family);
+    if (c->initial_deviation != 0)
+        eo_json_write(json, "'initializer_range': %g", shortest_real(c->initial_deviation));
     eo_json_write(json, "'tie_word_embeddings': %i, 'torch_dtype': %s", c->tied_head,
                   what->dtype == EO_DTYPE_BF16 ? "bfloat16" : "float32");
     write_token_ids(json, what->model);

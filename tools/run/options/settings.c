@@ -69,6 +69,8 @@ static void describe_model(struct eo_json *json, const eo_transformer_config *c,
                   settings->unit_blocks > 1 ? settings->unit_blocks : 1);
     tool_export_published(json, &model);
     tool_export_rope(json, &c->rope_scaling);
+    if (c->initial_deviation != 0)
+        eo_json_write(json, "'initial_deviation': %g", (double)c->initial_deviation);
     if (settings->lora.rank)
         eo_json_write(json, "'lora': {'r': %u, 'alpha': %g, 'targets': %s}", settings->lora.rank, settings->lora.alpha,
                       settings->lora.targets);
@@ -123,12 +125,13 @@ bool tool_job_settings_model(const json_t *settings, eo_transformer_config *conf
     const char *family = NULL;
     json_int_t layers, width, heads, kv_heads, head_size, mlp_width, vocabulary, context;
     int tied, bias, norm;
-    double eps, theta;
+    double eps, theta, deviation = 0; /* absent in older ones */
     json_t *model = json_object_get(settings, "model");
-    if (!model || json_unpack(model, "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:F, s:F, s:b, s:b}",
+    if (!model || json_unpack(model, "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:F, s:F, s:b, s:b, s?F}",
             "family", &family, "layers", &layers, "width", &width, "heads", &heads, "kv_heads", &kv_heads,
             "head_size", &head_size, "mlp_width", &mlp_width, "vocabulary", &vocabulary, "context", &context,
-            "tied_head", &tied, "norm_eps", &eps, "rope_theta", &theta, "qkv_bias", &bias, "qk_norm", &norm) != 0)
+            "tied_head", &tied, "norm_eps", &eps, "rope_theta", &theta, "qkv_bias", &bias, "qk_norm", &norm,
+            "initial_deviation", &deviation) != 0)
         return false;
     eo_rope_scaling rope_scaling;
     if (!read_rope_scaling(model, &rope_scaling) || !read_lora(model, lora))
@@ -143,6 +146,7 @@ bool tool_job_settings_model(const json_t *settings, eo_transformer_config *conf
         .head_size = (uint32_t)head_size, .mlp_width = (uint32_t)mlp_width, .vocabulary = (uint32_t)vocabulary,
         .context = (uint32_t)context, .tied_head = tied, .norm_eps = (float)eps, .rope_theta = (float)theta,
         .qkv_bias = bias, .qk_norm = norm, .rope_scaling = rope_scaling,
+        .initial_deviation = (float)deviation,
     };
     *published = json_incref(json_object_get(model, "published"));
     return true;
