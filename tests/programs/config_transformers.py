@@ -16,6 +16,7 @@ import sys
 import tempfile
 
 # A fixture, and what is changed: fields that decide tensors, where published models use one value of them.
+# None: the field is left out.
 VARIANTS = {
     "deepseek-v3, biases": ("moonlight-16b-a3b", dict(attention_bias=True, q_lora_rank=64, num_hidden_layers=3)),
     "deepseek-v3, all dense": ("moonlight-16b-a3b", dict(first_k_dense_replace=3, num_hidden_layers=3)),
@@ -31,17 +32,29 @@ VARIANTS = {
         mlp_only_layers=[2], linear_num_value_heads=16, linear_conv_kernel_dim=2, attention_bias=True)),
     "phi-3, few heads": ("phi-3-mini", dict(num_hidden_layers=2, num_key_value_heads=4, tie_word_embeddings=True)),
     "qwen3-moe, dense layers": ("qwen3-30b-a3b", dict(num_hidden_layers=4, mlp_only_layers=[0], attention_bias=True)),
+    "qwen3-moe, experts as version 5 saves them": ("qwen3-30b-a3b", dict(num_hidden_layers=2, num_experts=None,
+                                                                         num_local_experts=16)),
+    "mixtral, experts under their other name": ("mixtral-8x7b", dict(num_hidden_layers=2, num_local_experts=None,
+                                                                     num_experts=16)),
+    "gpt-oss, experts under their other name": ("gpt-oss-20b", dict(num_hidden_layers=2, num_local_experts=None,
+                                                                    num_experts=16)),
+    "deepseek-v3, experts under their other name": ("moonlight-16b-a3b", dict(num_hidden_layers=2, n_routed_experts=None,
+                                                                              num_local_experts=16)),
+    "gpt-2 under Llama's names": ("gpt2", dict(n_layer=None, n_embd=None, n_head=None, n_positions=None, n_ctx=None,
+                                               num_hidden_layers=2, hidden_size=64, num_attention_heads=4,
+                                               max_position_embeddings=128)),
     "llama, biases": ("llama-3.2-1b", dict(num_hidden_layers=2, attention_bias=True, mlp_bias=True)),
 }
 # The family's defaults, where a file says nothing but its layers.
-BARE = ["gemma2", "gemma3_text", "gpt_oss", "deepseek_v3", "qwen2_moe", "qwen3_next", "olmo2"]
+BARE = ["gemma2", "gemma3_text", "gpt_oss", "deepseek_v3", "qwen2_moe", "qwen3_next", "olmo2", "gpt2", "llama", "mistral", "qwen2",
+        "qwen3", "mixtral", "qwen3_moe", "phi3"]
 
 
 def configs(folder):
     found = {name[:-5]: json.load(open(os.path.join(folder, name)))
              for name in sorted(os.listdir(folder)) if name.endswith(".json")}
     for name, (base, changes) in VARIANTS.items():
-        found[name] = {**found[base], **changes}
+        found[name] = {key: value for key, value in {**found[base], **changes}.items() if changes.get(key, key) is not None}
     for family in BARE:
         found[f"{family} by default"] = {"model_type": family, "num_hidden_layers": 4}
     return found

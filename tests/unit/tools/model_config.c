@@ -355,8 +355,6 @@ Test(model_config, what_cannot_be_is_refused_by_field_and_value)
         {"{\"model_type\":7}", "not a string"},
         {"{}", "model_type and architectures are both missing"},
         {"{\"model_type\":\"llama\",\"architectures\":[\"GPT2LMHeadModel\"]}", "GPT2LMHeadModel"},
-        {"{" LLAMA "}", "num_hidden_layers is missing"},
-        {"{" LLAMA ",\"num_hidden_layers\":null}", "num_hidden_layers is missing"},
         {"{" LLAMA ",\"num_hidden_layers\":0}", "num_hidden_layers is 0"},
         {"{" LLAMA ",\"num_hidden_layers\":-1}", "num_hidden_layers is -1"},
         {"{" LLAMA ",\"num_hidden_layers\":2.5}", "num_hidden_layers is 2.5"},

@@ -3,27 +3,44 @@
  * Fields of the families that the layers are made for, and of those that are like them.
  */
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "tools/interchange/config/fields.h"
 #include "tools/interchange/config/keys.h"
 
+/* What a file leaves out is what the transformers library takes: parts of larger models leave out much. */
+static const struct family_sizes {
+    uint32_t layers, width, heads, vocabulary, mlp_width;
+} family_sizes[TOOL_CONFIG_PLANNED] = {
+    [TOOL_CONFIG_GPT2] = {12, 768, 12, 50257, 0},           [TOOL_CONFIG_LLAMA] = {32, 4096, 32, 32000, 11008},
+    [TOOL_CONFIG_MISTRAL] = {32, 4096, 32, 32000, 14336},   [TOOL_CONFIG_QWEN2] = {32, 4096, 32, 151936, 22016},
+    [TOOL_CONFIG_QWEN3] = {32, 4096, 32, 151936, 22016},    [TOOL_CONFIG_MIXTRAL] = {32, 4096, 32, 32000, 14336},
+    [TOOL_CONFIG_QWEN3_MOE] = {24, 2048, 32, 151936, 6144}, [TOOL_CONFIG_PHI3] = {32, 3072, 32, 32064, 8192},
+};
+
+static eo_status take_size(struct tool_config_reader *r, const char *key, uint64_t most, uint32_t fallback, uint32_t *out)
+{
+    if (!tool_config_field(r, key) && !r->config->missing_size[0])
+        snprintf(r->config->missing_size, sizeof(r->config->missing_size), "%s", key);
+    return tool_config_take_count_or(r, key, most, fallback, "of the family", out);
+}
+
 eo_status tool_config_read_gpt2(struct tool_config_reader *r)
 {
     struct tool_model_config *c = r->config;
-    EO_TRY(tool_config_take_count(r, "n_layer", TOOL_CONFIG_LAYERS_MAX, &c->layer_count));
-    EO_TRY(tool_config_take_count(r, "n_embd", TOOL_CONFIG_WIDTH_MAX, &c->width));
-    EO_TRY(tool_config_take_count(r, "n_head", c->width, &c->head_count));
-    EO_TRY(tool_config_take_count(r, "vocab_size", TOOL_CONFIG_VOCABULARY_MAX, &c->vocabulary));
-    if (tool_config_field(r, "n_positions")) {
-        EO_TRY(tool_config_take_count(r, "n_positions", TOOL_CONFIG_CONTEXT_MAX, &c->context));
-        uint32_t other = c->context;
-        if (tool_config_field(r, "n_ctx"))
-            EO_TRY(tool_config_take_count(r, "n_ctx", TOOL_CONFIG_CONTEXT_MAX, &other));
-        if (other != c->context)
-            return tool_config_refuse(r, "n_positions is %u but n_ctx is %u; both name the context", c->context, other);
-    } else {
-        EO_TRY(tool_config_take_count_or(r, "n_ctx", TOOL_CONFIG_CONTEXT_MAX, 1024, "of GPT-2", &c->context));
-    }
+    const struct family_sizes *sizes = &family_sizes[TOOL_CONFIG_GPT2];
+    EO_TRY(take_size(r, "n_layer", TOOL_CONFIG_LAYERS_MAX, sizes->layers, &c->layer_count));
+    EO_TRY(take_size(r, "n_embd", TOOL_CONFIG_WIDTH_MAX, sizes->width, &c->width));
+    EO_TRY(take_size(r, "n_head", c->width, sizes->heads, &c->head_count));
+    EO_TRY(take_size(r, "vocab_size", TOOL_CONFIG_VOCABULARY_MAX, sizes->vocabulary, &c->vocabulary));
+    const bool has_older_name = tool_config_field(r, "n_ctx"), has_name = tool_config_field(r, "n_positions");
+    EO_TRY(tool_config_take_count_or(r, has_older_name ? "n_ctx" : "n_positions", TOOL_CONFIG_CONTEXT_MAX, 1024,
+                                     "of the family", &c->context));
+    const uint32_t other = c->context;
+    if (has_name)
+        EO_TRY(tool_config_take_count_or(r, "n_positions", TOOL_CONFIG_CONTEXT_MAX, 1024, "of the family", &c->context));
+    if (has_older_name && other != c->context)
+        return tool_config_refuse(r, "n_positions is %u but n_ctx is %u; both name the context", c->context, other);
     if (c->width > TOOL_CONFIG_MLP_MAX / 4)
         return tool_config_refuse(r, "n_embd is %u, too wide", c->width);
     EO_TRY(tool_config_take_count_or(r, "n_inner", TOOL_CONFIG_MLP_MAX, 4 * c->width, "4 x n_embd", &c->mlp_width));
@@ -42,7 +59,7 @@ static eo_status read_attention(struct tool_config_reader *r)
     struct tool_model_config *c = r->config;
     const bool is_qwen3 = c->family == TOOL_CONFIG_QWEN3 || c->family == TOOL_CONFIG_QWEN3_MOE;
     const bool is_mistral = c->family == TOOL_CONFIG_MISTRAL || c->family == TOOL_CONFIG_MIXTRAL;
-    EO_TRY(tool_config_take_count(r, "num_attention_heads", 1 << 16, &c->head_count));
+    EO_TRY(take_size(r, "num_attention_heads", 1 << 16, family_sizes[c->family].heads, &c->head_count));
     /* Left out and null are two things here: null means as many as heads. */
     static const uint32_t kv_heads[TOOL_CONFIG_FAMILY_COUNT] = {[TOOL_CONFIG_MISTRAL] = 8,
                                                                 [TOOL_CONFIG_MIXTRAL] = 8,
@@ -103,27 +120,28 @@ eo_status tool_config_read_dense_layers(struct tool_config_reader *r)
 static eo_status read_mlp(struct tool_config_reader *r)
 {
     struct tool_model_config *c = r->config;
+    const uint32_t mlp_width = family_sizes[c->family].mlp_width;
     if (c->family == TOOL_CONFIG_LLAMA)
         EO_TRY(tool_config_take_flag_or(r, "mlp_bias", false, &c->mlp_bias));
     if (c->family == TOOL_CONFIG_MIXTRAL) {
-        EO_TRY(tool_config_take_count(r, "intermediate_size", TOOL_CONFIG_MLP_MAX, &c->expert_width)); /* of one expert */
+        EO_TRY(take_size(r, "intermediate_size", TOOL_CONFIG_MLP_MAX, mlp_width, &c->expert_width)); /* of one expert */
         c->mlp_width = c->expert_width;
         EO_TRY(tool_config_take_count_or(r, "num_local_experts", TOOL_CONFIG_EXPERTS_MAX, 8, "of Mixtral", &c->expert_count));
         EO_TRY(tool_config_take_count_or(r, "num_experts_per_tok", TOOL_CONFIG_EXPERTS_MAX, 2, "of Mixtral",
                                          &c->experts_per_token));
     } else if (c->family == TOOL_CONFIG_QWEN3_MOE) {
-        EO_TRY(tool_config_take_count(r, "moe_intermediate_size", TOOL_CONFIG_MLP_MAX, &c->expert_width));
-        EO_TRY(tool_config_take_count(r, "num_experts", TOOL_CONFIG_EXPERTS_MAX, &c->expert_count));
-        EO_TRY(tool_config_take_count(r, "num_experts_per_tok", TOOL_CONFIG_EXPERTS_MAX, &c->experts_per_token));
+        EO_TRY(take_size(r, "moe_intermediate_size", TOOL_CONFIG_MLP_MAX, 768, &c->expert_width));
+        EO_TRY(take_size(r, "num_experts", TOOL_CONFIG_EXPERTS_MAX, 128, &c->expert_count));
+        EO_TRY(take_size(r, "num_experts_per_tok", TOOL_CONFIG_EXPERTS_MAX, 8, &c->experts_per_token));
         EO_TRY(tool_config_read_dense_layers(r));
         c->mlp_width = c->expert_width;
         for (uint32_t i = 0; i < c->layer_count; i++)
             if (c->dense[i]) {
-                EO_TRY(tool_config_take_count(r, "intermediate_size", TOOL_CONFIG_MLP_MAX, &c->mlp_width));
+                EO_TRY(take_size(r, "intermediate_size", TOOL_CONFIG_MLP_MAX, mlp_width, &c->mlp_width));
                 break;
             }
     } else {
-        EO_TRY(tool_config_take_count(r, "intermediate_size", TOOL_CONFIG_MLP_MAX, &c->mlp_width));
+        EO_TRY(take_size(r, "intermediate_size", TOOL_CONFIG_MLP_MAX, mlp_width, &c->mlp_width));
     }
     return tool_config_check_experts(r);
 }
@@ -157,9 +175,10 @@ static eo_status read_rope(struct tool_config_reader *r)
 eo_status tool_config_read_others(struct tool_config_reader *r)
 {
     struct tool_model_config *c = r->config;
-    EO_TRY(tool_config_take_count(r, "num_hidden_layers", TOOL_CONFIG_LAYERS_MAX, &c->layer_count));
-    EO_TRY(tool_config_take_count(r, "hidden_size", TOOL_CONFIG_WIDTH_MAX, &c->width));
-    EO_TRY(tool_config_take_count(r, "vocab_size", TOOL_CONFIG_VOCABULARY_MAX, &c->vocabulary));
+    const struct family_sizes *sizes = &family_sizes[c->family];
+    EO_TRY(take_size(r, "num_hidden_layers", TOOL_CONFIG_LAYERS_MAX, sizes->layers, &c->layer_count));
+    EO_TRY(take_size(r, "hidden_size", TOOL_CONFIG_WIDTH_MAX, sizes->width, &c->width));
+    EO_TRY(take_size(r, "vocab_size", TOOL_CONFIG_VOCABULARY_MAX, sizes->vocabulary, &c->vocabulary));
     static const uint32_t contexts[TOOL_CONFIG_FAMILY_COUNT] = {
         [TOOL_CONFIG_LLAMA] = 2048,  [TOOL_CONFIG_MISTRAL] = 131072, [TOOL_CONFIG_QWEN2] = 32768,
         [TOOL_CONFIG_QWEN3] = 32768, [TOOL_CONFIG_MIXTRAL] = 131072, [TOOL_CONFIG_QWEN3_MOE] = 32768,

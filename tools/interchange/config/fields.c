@@ -57,15 +57,6 @@ eo_status tool_config_take_whole(struct tool_config_reader *r, const char *key, 
     return EO_OK;
 }
 
-eo_status tool_config_take_count(struct tool_config_reader *r, const char *key, uint64_t most, uint32_t *out)
-{
-    json_t *value = tool_config_field(r, key);
-    if (!value)
-        return tool_config_refuse(r, "%s is missing, and family %s has no default for it", key,
-                                  tool_config_family_name(r->config->family));
-    return tool_config_take_whole(r, key, value, 1, most, out);
-}
-
 eo_status tool_config_take_count_or(struct tool_config_reader *r, const char *key, uint64_t most, uint32_t fallback,
                                     const char *why, uint32_t *out)
 {

@@ -35,7 +35,6 @@ EO_NODISCARD eo_status tool_config_take_whole(struct tool_config_reader *r, cons
                                               uint64_t most, uint32_t *out);
 
 /* From 1 on. */
-EO_NODISCARD eo_status tool_config_take_count(struct tool_config_reader *r, const char *key, uint64_t most, uint32_t *out);
 EO_NODISCARD eo_status tool_config_take_count_or(struct tool_config_reader *r, const char *key, uint64_t most,
                                                  uint32_t fallback, const char *why, uint32_t *out);
 EO_NODISCARD eo_status tool_config_take_real_or(struct tool_config_reader *r, const char *key, double fallback, double *out);
