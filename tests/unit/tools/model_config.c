@@ -252,6 +252,16 @@ Test(model_config, other_parts_of_a_model_are_told)
     cr_assert_str_eq(config.not_computed, "vision_config");
     cr_assert_str_eq(config.unknown, "shiny");
     cr_assert(config.files_differ[0]);
+    /* sizes outside, a class of its own, and what text_config leaves out */
+    cr_assert_geq(
+        parse("{\"model_type\":\"voxtral\",\"hidden_size\":3072,\"text_config\":{\"model_type\":\"llama\",\"hidden_size\":"
+              "3072,\"num_hidden_layers\":30,\"architectures\":[\"VLlama3ForCausalLM\"]}}"),
+        0, "%s", problem.text);
+    cr_assert(config.width == 3072 && config.layer_count == 30 && config.head_count == 32 && config.vocabulary == 32000);
+    cr_assert_str_empty(config.unknown);
+    cr_assert_lt(parse("{\"model_type\":\"llama\",\"hidden_size\":7,\"num_attention_heads\":2,\"text_config\":{" LLAMA "}}"),
+                 0);
+    cr_assert(strstr(problem.text, "hidden_size is 7;"), "a text's own text_config is none: %s", problem.text);
     cr_assert_geq(parse("{\"model_type\":\"deepseek_v3\",\"num_nextn_predict_layers\":1,\"sliding_window\":4096,"
                         "\"quantization_config\":{\"quant_method\":\"fp8\"}}"), 0, "%s", problem.text);
     cr_assert(strstr(config.not_computed, "num_nextn_predict_layers 1") && strstr(config.not_computed, "quantization_config"),
@@ -353,8 +363,13 @@ Test(model_config, what_cannot_be_is_refused_by_field_and_value)
         {"{\"model_type\":\"qwen2_moe\",\"mlp_only_layers\":[24]}", "mlp_only_layers is 24"},
         {"{\"model_type\":\"mamba\"}", "'mamba', an unknown family; known families"},
         {"{\"model_type\":7}", "not a string"},
+        {"{\"architectures\":[\"T5ForConditionalGeneration\"]}",
+         "architectures[0] is 'T5ForConditionalGeneration', an unknown"},
+        {"{\"model_type\":\"vlm\",\"text_config\":{\"model_type\":\"mamba\"}}", "text_config.model_type is 'mamba'"},
         {"{}", "model_type and architectures are both missing"},
-        {"{\"model_type\":\"llama\",\"architectures\":[\"GPT2LMHeadModel\"]}", "GPT2LMHeadModel"},
+        {"{\"model_type\":\"llama\",\"architectures\":[\"GPT2LMHeadModel\"]}",
+         "GPT2LMHeadModel; for llama it is LlamaForCausalLM; if it "
+         "computes the same, leave architectures out (memplan: --set architectures=null)"},
         {"{" LLAMA ",\"num_hidden_layers\":0}", "num_hidden_layers is 0"},
         {"{" LLAMA ",\"num_hidden_layers\":-1}", "num_hidden_layers is -1"},
         {"{" LLAMA ",\"num_hidden_layers\":2.5}", "num_hidden_layers is 2.5"},

@@ -20,6 +20,7 @@ enum {
 struct tool_config_reader {
     json_t *object;
     bool is_preset; /* a shape of the layers: nobody has written its fields down */
+    bool is_nested; /* the text_config of a larger model */
     struct tool_model_config *config;
     struct tool_problem *problem;
 };

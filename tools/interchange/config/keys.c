@@ -492,6 +492,7 @@ void tool_config_judge_outer(struct tool_model_config *config, const json_t *out
     static const char *const ids[] = {
         "text_config", "boi_token_index", "eoi_token_index", "image_token_index", "image_token_id", "mm_tokens_per_image",
         NULL};
+    const json_t *text = json_object_get(outer, "text_config");
     const char *key;
     json_t *value;
     snprintf(config->files_differ, sizeof(config->files_differ), "they hold other parts of the model, too");
@@ -501,7 +502,7 @@ void tool_config_judge_outer(struct tool_model_config *config, const json_t *out
             continue;
         if (is_in(parts, key))
             append(config->not_computed, sizeof(config->not_computed), key);
-        else if (!is_in(ids, key) && !is_in(keys_of_all, key))
+        else if (!is_in(ids, key) && !is_in(keys_of_all, key) && !json_equal(value, json_object_get(text, key)))
             append(config->unknown, sizeof(config->unknown), key);
     }
 }

@@ -39,29 +39,42 @@ const char *tool_config_family_name(enum tool_config_family family)
 
 /* --- families ----------------------------------------------------------------------------------------------------- */
 
+/* TOOL_CONFIG_FAMILY_COUNT: none. The type counts, if there is one. */
+static int find_name(const char *type, const char *architecture)
+{
+    int f = 0;
+    while (f < TOOL_CONFIG_FAMILY_COUNT &&
+           (type ? strcmp(type, families[f].model_type) : !architecture || strcmp(architecture, families[f].architecture)))
+        f++;
+    return f;
+}
+
 static eo_status find_family(struct tool_config_reader *r)
 {
     json_t *type = tool_config_field(r, "model_type"), *list = tool_config_field(r, "architectures");
-    json_t *architecture = json_is_array(list) ? json_array_get(list, 0) : NULL;
-    const char *by = type ? json_string_value(type) : json_string_value(architecture);
-    for (int f = 0; by && f < TOOL_CONFIG_FAMILY_COUNT; f++)
-        if (strcmp(by, type ? families[f].model_type : families[f].architecture) == 0) {
-            r->config->family = (enum tool_config_family)f;
-            if (type && json_is_string(architecture) &&
-                strcmp(json_string_value(architecture), families[f].architecture) != 0)
-                return tool_config_refuse(r, "model_type is %s, but architectures[0] is %.60s; for %s it is %s",
-                                          families[f].model_type, json_string_value(architecture), families[f].model_type,
-                                          families[f].architecture);
-            return EO_OK;
-        }
+    json_t *first = json_is_array(list) ? json_array_get(list, 0) : NULL;
+    const char *architecture = json_string_value(first), *by = type ? json_string_value(type) : architecture;
+    const int found = by ? find_name(json_string_value(type), architecture) : TOOL_CONFIG_FAMILY_COUNT;
+    if (found < TOOL_CONFIG_FAMILY_COUNT) {
+        r->config->family = (enum tool_config_family)found;
+        /* A part of a larger model may have its own class of the same text model: VLlama3ForCausalLM. */
+        if (type && architecture && !r->is_nested && strcmp(architecture, families[found].architecture) != 0)
+            return tool_config_refuse(r,
+                                      "model_type is %s, but architectures[0] is %.60s; for %s it is %s; if it computes the "
+                                      "same, leave architectures out (memplan: --set architectures=null)",
+                                      families[found].model_type, architecture, families[found].model_type,
+                                      families[found].architecture);
+        return EO_OK;
+    }
     char known[320] = "";
     for (int f = 0; f < TOOL_CONFIG_FAMILY_COUNT; f++)
         snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s", f ? ", " : "", families[f].model_type);
     if (!by)
         return tool_config_refuse(
             r, "%s; known families are %s",
-            type || architecture ? "model_type is not a string" : "model_type and architectures are both missing", known);
-    return tool_config_refuse(r, "model_type is '%.60s', an unknown family; known families are %s", by, known);
+            type || first ? "model_type is not a string" : "model_type and architectures are both missing", known);
+    return tool_config_refuse(r, "%s%s is '%.60s', an unknown family; known families are %s",
+                              r->is_nested ? "text_config." : "", type ? "model_type" : "architectures[0]", by, known);
 }
 
 static void find_stored_bytes(struct tool_config_reader *r)
@@ -201,9 +214,12 @@ static eo_status read_object(struct tool_config_reader *r, const char *const *se
     if (!json_is_object(r->object))
         return tool_config_refuse(r, "is JSON, but not an object");
     json_t *nested = json_object_get(r->object, "text_config"), *outer = NULL;
-    if (json_is_object(nested) && !json_object_get(r->object, "hidden_size")) {
+    const char *type = json_string_value(json_object_get(r->object, "model_type"));
+    /* Beside it there may be sizes of other parts, or of the text again. */
+    if (json_is_object(nested) && find_name(type ? type : "", NULL) == TOOL_CONFIG_FAMILY_COUNT) {
         outer = r->object;
         r->object = nested;
+        r->is_nested = true;
         inherit(nested, outer);
     }
     EO_TRY(apply_sets(r, sets, set_count));
