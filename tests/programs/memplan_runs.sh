@@ -539,6 +539,11 @@ run 0 'full of 32 layers' --model llama-3-8b --recompute all --explain && run 0 
     run 0 'largest leaf 1409286144: ' --model mixtral-8x7b --ranks 64 --explain && grep -q 'ZeRO-3 17.483 GiB' out
 result $? 'figures of others follow their rules'
 
+run 0 "qwen3_moe, 30.5 B parameters (3.35 B for a token), 879 M in a rank's part of it, bf16" --model qwen3-30b-a3b --ranks 64 \
+    --ep 8 --pp 8 --seq 4096 && run 0 '"rank_parameters": 878996992' --model qwen3-30b-a3b --ranks 64 --ep 8 --pp 8 --seq 4096 --json &&
+    grep -q '"parameters": 30532122624' out && run 0 'gpt2, 124 M parameters, bf16' --model gpt2
+result $? "the model's parameters stand beside those of a rank's part"
+
 # JSON, CSV, diff.
 "$memplan" --model gpt2 --world 4 --device-memory 8GiB --json >a.json 2>err
 "$memplan" --model gpt2 --world 8 --device-memory 8GiB --json >b.json 2>>err

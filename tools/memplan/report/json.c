@@ -57,11 +57,13 @@ static void write_totals(struct eo_json *json, const struct tool_memplan_view *v
     for (uint32_t i = 0; i < view->config->default_count; i++)
         eo_json_write(json, "%s", view->config->defaults[i]);
     eo_json_write(json,
-                  "], 'parameters': %" PRIu64 ", 'active_parameters': %" PRIu64 ", 'arena_bytes': %" PRIu64
-                  ", 'lower_bound_bytes': %" PRIu64 ", 'host_bytes': %" PRIu64 ", 'outside_bytes': %" PRIu64
-                  ", 'total_bytes': %" PRIu64 ", 'fits': %i, 'headroom_bytes': %" PRIu64 ", 'capacity_bytes':",
-                  s->element_count, tool_model_config_active_parameters(view->config), s->arena_bytes, s->lower_bound_bytes,
-                  s->space_bytes[EO_SPACE_HOST], m->outside_bytes, m->total_bytes, m->fits, m->settings.headroom_bytes);
+                  "], 'parameters': %" PRIu64 ", 'active_parameters': %" PRIu64 ", 'rank_parameters': %" PRIu64
+                  ", 'arena_bytes': %" PRIu64 ", 'lower_bound_bytes': %" PRIu64 ", 'host_bytes': %" PRIu64
+                  ", 'outside_bytes': %" PRIu64 ", 'total_bytes': %" PRIu64 ", 'fits': %i, 'headroom_bytes': %" PRIu64
+                  ", 'capacity_bytes':",
+                  tool_model_config_parameters(view->config), tool_model_config_active_parameters(view->config),
+                  s->element_count, s->arena_bytes, s->lower_bound_bytes, s->space_bytes[EO_SPACE_HOST], m->outside_bytes,
+                  m->total_bytes, m->fits, m->settings.headroom_bytes);
     if (m->settings.capacity_bytes)
         eo_json_write(json, "%" PRIu64, m->settings.capacity_bytes);
     else

@@ -236,11 +236,15 @@ static void print_head(FILE *out, const struct tool_memplan_view *view)
     char recompute[32], reduced[96], count[32], granularity[TOOL_GRANULARITY_TEXT_MAX];
     tool_reduction_text(m->plan, reduced, sizeof(reduced));
     tool_recompute_text(s, recompute, sizeof(recompute));
-    count_text(m->summary.element_count, count, sizeof(count));
+    const uint64_t parameters = tool_model_config_parameters(c);
+    count_text(parameters, count, sizeof(count));
     fprintf(out, "\n%s, %s parameters", tool_config_family_name(c->family), count);
     count_text(tool_model_config_active_parameters(c), count, sizeof(count));
     if (c->expert_count)
         fprintf(out, " (%s for a token)", count);
+    count_text(m->summary.element_count, count, sizeof(count));
+    if (m->summary.element_count < parameters) /* --tp, --pp, --ep */
+        fprintf(out, ", %s in a rank's part of it", count);
     fprintf(out, ", %s, %s%s%sreduced in %s, recompute %s\n", eo_dtype_name(s->dtype),
             s->fp32_norms ? "norms in fp32, " : "",
             s->float8_products ? "forward products in float8, " : "",
