@@ -223,6 +223,10 @@ Test(model_config, blocks_of_planned_families_differ_as_published)
         cr_assert_eq(config.window, cases[i].window, "%s: %u", text, config.window);
         cr_assert(!config.not_computed[0] && !config.unknown[0], "%s: %s, %s", text, config.not_computed, config.unknown);
     }
+    cr_assert_geq(
+        parse("{\"model_type\":\"gpt_oss\",\"num_attention_heads\":32,\"num_key_value_heads\":null,\"head_dim\":null}"), 0,
+        "%s", problem.text);
+    cr_assert(config.kv_head_count == 32 && config.head_size == 2880 / 32);
     cr_assert_geq(parse("{\"model_type\":\"deepseek_v3\",\"first_k_dense_replace\":2,\"n_shared_experts\":3}"), 0);
     cr_assert(!tool_config_has_experts(&config, 1) && tool_config_has_experts(&config, 2));
     cr_assert(config.shared_width == 3 * 2048 && config.head_size == 192 && config.kv_head_count == 128);

@@ -125,6 +125,13 @@ const char *tool_config_planned_key(enum tool_config_family family, uint32_t *in
 
 /* --- what the table cannot say ------------------------------------------------------------------------------------ */
 
+/* Of GPT-OSS null is not the same as left out. */
+static bool is_null_by_rule(const struct tool_config_reader *r, const struct planned_field *f)
+{
+    return r->config->family == TOOL_CONFIG_GPT_OSS && (f->at == AT(kv_head_count) || f->at == AT(head_size)) &&
+           json_is_null(json_object_get(r->object, f->key));
+}
+
 static eo_status read_fields(struct tool_config_reader *r)
 {
     for (uint32_t i = 0; i < PLANNED_FIELDS; i++) {
@@ -138,7 +145,7 @@ static eo_status read_fields(struct tool_config_reader *r)
             EO_TRY(tool_config_take_whole(r, f->key, value, f->least, f->most, out));
         else if (json_object_get(r->object, f->key) && f->least == 0)
             *out = 0;
-        else if (fallback != BY_RULE)
+        else if (fallback != BY_RULE && !is_null_by_rule(r, f))
             EO_TRY(tool_config_take_count_or(r, f->key, f->most, (uint32_t)fallback, "of the family", out));
     }
     return EO_OK;
