@@ -330,6 +330,18 @@ Test(model_config, keys_that_are_not_known_are_listed)
         used += (size_t)snprintf(text + used, sizeof(text) - used, ",\"key_number_%d\":0", i);
     cr_assert_geq(parse(strcat(text, "}")), 0, "%s", problem.text);
     cr_assert(strlen(config.unknown) < sizeof(config.unknown) && strstr(config.unknown, ", ..."), "%s", config.unknown);
+    static const char *const published[] = {
+        "{\"model_type\":\"qwen3_moe\",\"use_qk_norm\":true,\"qkv_bias\":false,\"shared_expert_intermediate_size\":0}",
+        "{\"model_type\":\"llama\",\"is_llama_config\":true,\"rope_interleaved\":false}",
+        "{\"model_type\":\"phi3\",\"lm_head_bias\":false,\"full_attn_mod\":1,\"interpolate_factor\":1}",
+    };
+    for (int i = 0; i < 3; i++) {
+        cr_assert_geq(parse(published[i]), 0, "%s", problem.text);
+        cr_assert(!config.not_computed[0] && !config.unknown[0], "%s: %s, %s", published[i], config.not_computed,
+                  config.unknown);
+    }
+    cr_assert_geq(parse("{\"model_type\":\"qwen3\",\"use_qk_norm\":false,\"qkv_bias\":true,\"lm_head_bias\":true}"), 0);
+    cr_assert_str_eq(config.not_computed, "use_qk_norm false, qkv_bias true, lm_head_bias true");
     cr_assert_geq(parse("{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_size\":99,"
                         "\"activation_function\":\"gelu_pytorch_tanh\",\"resid_pdrop\":0.1,\"embd_pdrop\":0.0}"), 0);
     cr_assert_str_empty(config.not_computed);
