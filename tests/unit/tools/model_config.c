@@ -330,15 +330,14 @@ Test(model_config, keys_that_are_not_known_are_listed)
         used += (size_t)snprintf(text + used, sizeof(text) - used, ",\"key_number_%d\":0", i);
     cr_assert_geq(parse(strcat(text, "}")), 0, "%s", problem.text);
     cr_assert(strlen(config.unknown) < sizeof(config.unknown) && strstr(config.unknown, ", ..."), "%s", config.unknown);
-    static const char *const published[] = {
+    static const char *const neutral[] = {
         "{\"model_type\":\"qwen3_moe\",\"use_qk_norm\":true,\"qkv_bias\":false,\"shared_expert_intermediate_size\":0}",
         "{\"model_type\":\"llama\",\"is_llama_config\":true,\"rope_interleaved\":false}",
         "{\"model_type\":\"phi3\",\"lm_head_bias\":false,\"full_attn_mod\":1,\"interpolate_factor\":1}",
     };
     for (int i = 0; i < 3; i++) {
-        cr_assert_geq(parse(published[i]), 0, "%s", problem.text);
-        cr_assert(!config.not_computed[0] && !config.unknown[0], "%s: %s, %s", published[i], config.not_computed,
-                  config.unknown);
+        cr_assert_geq(parse(neutral[i]), 0, "%s", problem.text);
+        cr_assert(!config.not_computed[0] && !config.unknown[0], "%s: %s, %s", neutral[i], config.not_computed, config.unknown);
     }
     cr_assert_geq(parse("{\"model_type\":\"qwen3\",\"use_qk_norm\":false,\"qkv_bias\":true,\"lm_head_bias\":true}"), 0);
     cr_assert_str_eq(config.not_computed, "use_qk_norm false, qkv_bias true, lm_head_bias true");
@@ -392,12 +391,19 @@ Test(model_config, what_cannot_be_is_refused_by_field_and_value)
         {"{" LLAMA ",\"num_hidden_layers\":\"3\"}", "num_hidden_layers is \"3\""},
         {"{" LLAMA ",\"num_hidden_layers\":99999999999}", "num_hidden_layers is 99999999999"},
         {"{" LLAMA ",\"num_hidden_layers\":1e300}", "num_hidden_layers is 1"},
-        {"{" LLAMA ",\"num_hidden_layers\":99999999999999999999999999}", "line 1"},
+        {"{" LLAMA ",\"num_hidden_layers\":99999999999999999999999999}", "num_hidden_layers is 1"},
+        {"{" LLAMA ",\"num_hidden_layers\":-99999999999999999999999999}", "num_hidden_layers is -1"},
+        {"{\"model_type\":\"nemotron_h\",\"time_step_limit\":[0.0, Infinity]}", "model_type is 'nemotron_h'"},
+        {"{\"model_type\":\"NaN\",\"a\":[-Infinity,NaN]}", "model_type is 'NaN'"},
+        {"{\"model_type\":\"\\\"NaN\\\\\",\"a\":NaN}", "model_type is '\"NaN\\'"},
+        {"{\"a\":Infinity,\n\"b\":}", "line 2"},
+        {"{\"a\":NaNo}", "line 1"},
         {"{" LLAMA ",\"num_hidden_layers\":2,\"num_hidden_layers\":3}", "duplicate"},
         {"{" LLAMA ",\"num_hidden_layers\":2,\"num_key_value_heads\":3}", "num_key_value_heads is 3"},
         {"{" LLAMA ",\"num_hidden_layers\":2,\"head_dim\":7}", "head_dim is 7"},
         {"{" LLAMA ",\"num_hidden_layers\":2,\"tie_word_embeddings\":1}", "tie_word_embeddings is 1"},
         {"{" LLAMA ",\"num_hidden_layers\":2,\"rms_norm_eps\":-1}", "rms_norm_eps is -1"},
+        {"{" LLAMA ",\"num_hidden_layers\":2,\"rms_norm_eps\":1e-50}", "rms_norm_eps is 1"},
         {"{" LLAMA ",\"num_hidden_layers\":2,\"initializer_range\":0}", "initializer_range is 0"},
         {LLAMA_2 "\"rope_scaling\":7}", "rope_scaling is 7; an object or null"},
         {LLAMA_2 "\"rope_scaling\":{\"type\":7}}", "rope_scaling.rope_type is missing; a string"},
@@ -411,6 +417,8 @@ Test(model_config, what_cannot_be_is_refused_by_field_and_value)
          "original_max_position_embeddings is 1.5"},
         {LLAMA_2 "\"rope_parameters\":{\"rope_theta\":-1}}", "rope_parameters.rope_theta is -1"},
         {LLAMA_2 "\"rope_theta\":\"x\"}", "rope_theta is \"x\""},
+        {LLAMA_2 "\"rope_theta\":1e-50}", "rope_theta is 1"},
+        {LLAMA_2 "\"rope_parameters\":{\"rope_theta\":1e-50}}", "rope_parameters.rope_theta is 1"},
         {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":65,\"n_head\":4,\"vocab_size\":9}", "does not divide"},
         {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_size\":9,\"n_positions\":8,\"n_ctx\":9}",
          "n_positions is 8 but n_ctx is 9"},
@@ -419,6 +427,11 @@ Test(model_config, what_cannot_be_is_refused_by_field_and_value)
         cr_assert_lt(parse(cases[i].text), 0, "%s is taken", cases[i].text);
         cr_assert(strstr(problem.text, cases[i].words), "%s: '%s'", cases[i].text, problem.text);
     }
+    cr_assert_geq(parse(LLAMA_2 "\"rope_theta\":Infinity,\"model_max_length\":1000000000000000019884624838656}"), 0, "%s",
+                  problem.text);
+    cr_assert(config.layer_count == 2 && config.rope_theta == 10000);
+    cr_assert_str_eq(config.unknown, "model_max_length");
+    cr_assert(strstr(config.defaults[0], "Infinity"), "%s", config.defaults[0]);
     char *deep = malloc(200001);
     memset(deep, '[', 100000);
     memset(deep + 100000, ']', 100000);

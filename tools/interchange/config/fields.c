@@ -76,13 +76,12 @@ eo_status tool_config_take_real_or(struct tool_config_reader *r, const char *key
         tool_config_note_default(r, "%s = %g", key, fallback);
         return EO_OK;
     }
-    if (!json_is_number(value) || !isfinite(json_number_value(value)) || json_number_value(value) <= 0 ||
-        json_number_value(value) > 1e30) {
+    *out = json_is_number(value) ? json_number_value(value) : NAN;
+    if (!tool_config_is_above_zero(*out)) {
         char shown[96];
         tool_config_show_value(value, shown, sizeof(shown));
-        return tool_config_refuse(r, "%s is %s; a number above 0 is needed", key, shown);
+        return tool_config_refuse(r, "%s is %s; a number above 0 in fp32 is needed", key, shown);
     }
-    *out = json_number_value(value);
     return EO_OK;
 }
 

@@ -35,11 +35,21 @@ void tool_config_show_value(const json_t *value, char *text, size_t bytes);
 EO_NODISCARD eo_status tool_config_take_whole(struct tool_config_reader *r, const char *key, json_t *value, uint64_t least,
                                               uint64_t most, uint32_t *out);
 
+/* Above 0 as a float, too: to the layers 0 is a default. */
+static inline bool tool_config_is_above_zero(double number)
+{
+    return number > 0 && number <= 1e30 && (float)number > 0;
+}
+
 /* From 1 on. */
 EO_NODISCARD eo_status tool_config_take_count_or(struct tool_config_reader *r, const char *key, uint64_t most,
                                                  uint32_t fallback, const char *why, uint32_t *out);
 EO_NODISCARD eo_status tool_config_take_real_or(struct tool_config_reader *r, const char *key, double fallback, double *out);
 EO_NODISCARD eo_status tool_config_take_flag_or(struct tool_config_reader *r, const char *key, bool fallback, bool *out);
+
+/* For texts that are no JSON: null for Python's infinities and NaNs, which is noted, and whole numbers as reals. NULL: *error.
+ */
+json_t *tool_config_parse_python(struct tool_config_reader *r, const char *text, size_t bytes, json_error_t *error);
 
 /* The family's own name of a field; a name that is none of its aliases stays. */
 const char *tool_config_own_name(enum tool_config_family family, const char *name);

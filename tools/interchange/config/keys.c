@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/plain_text.h"
+#include "tools/interchange/config/fields.h"
 #include "tools/shared/word_distance.h"
 
 /* NULL: absent or null. */
@@ -187,8 +188,8 @@ static eo_status take_theta(const struct rope_source *s, double *theta)
     if (!value)
         return EO_OK;
     const double number = json_is_number(value) ? json_number_value(value) : NAN;
-    if (!(number > 0 && number <= 1e30))
-        return refuse_rope(s, "rope_theta", value, "a number above 0");
+    if (!tool_config_is_above_zero(number))
+        return refuse_rope(s, "rope_theta", value, "a number above 0 in fp32");
     if (*theta != 0 && *theta != number)
         return tool_problem_set(s->problem, EO_ERR_INVALID,
                                 "%s: rope_theta is %g but %s.rope_theta is %g; both name the same thing",
@@ -220,9 +221,9 @@ eo_status tool_config_read_rope(struct tool_model_config *config, const json_t *
     *theta = plain ? number : 0;
     if (plain)
         dump_value(plain, shown);
-    if (plain && !(number > 0 && number <= 1e30))
-        return tool_problem_set(problem, EO_ERR_INVALID, "%s: rope_theta is %s; a number above 0 is needed", config->source,
-                                shown);
+    if (plain && !tool_config_is_above_zero(number))
+        return tool_problem_set(problem, EO_ERR_INVALID, "%s: rope_theta is %s; a number above 0 in fp32 is needed",
+                                config->source, shown);
     for (uint32_t i = 0; i < count; i++)
         EO_TRY(take_theta(&sources[i], theta));
     if (count == 2)

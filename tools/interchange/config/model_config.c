@@ -246,6 +246,8 @@ static eo_status parse_into(struct tool_model_config *config, const char *text, 
         return tool_config_refuse(&r, "has about %" PRIu64 " values; at most %d are read", values, TOOL_CONFIG_VALUES_MAX);
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (!root)
+        root = tool_config_parse_python(&r, text, bytes, &error);
+    if (!root)
         return tool_config_refuse(&r, "line %d: %s", error.line, error.text);
     r.object = root;
     const eo_status status = read_object(&r, sets, set_count);
