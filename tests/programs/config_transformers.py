@@ -46,8 +46,9 @@ VARIANTS = {
     "llama, biases": ("llama-3.2-1b", dict(num_hidden_layers=2, attention_bias=True, mlp_bias=True)),
 }
 # The family's defaults, where a file says nothing but its layers.
-BARE = ["gemma2", "gemma3_text", "gpt_oss", "deepseek_v3", "qwen2_moe", "qwen3_next", "olmo2", "gpt2", "llama", "mistral", "qwen2",
-        "qwen3", "mixtral", "qwen3_moe", "phi3"]
+BARE = ["gemma2", "gemma3_text", "gpt_oss", "deepseek_v3", "qwen2_moe", "qwen3_next", "olmo2"]
+# These have them as parts of larger models.
+PARTS = ["gpt2", "llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "phi3"]
 
 
 def configs(folder):
@@ -55,7 +56,7 @@ def configs(folder):
              for name in sorted(os.listdir(folder)) if name.endswith(".json")}
     for name, (base, changes) in VARIANTS.items():
         found[name] = {key: value for key, value in {**found[base], **changes}.items() if changes.get(key, key) is not None}
-    for family in BARE:
+    for family in BARE + PARTS:
         found[f"{family} by default"] = {"model_type": family, "num_hidden_layers": 4}
     return found
 
@@ -107,7 +108,7 @@ def main():
         for name, fields in models.items():
             path = os.path.join(work, "config.json")
             with open(path, "w") as file:
-                json.dump(fields, file)
+                json.dump({"text_config": fields} if name.removesuffix(" by default") in PARTS else fields, file)
             ours[name] = ours_of(path)
             if "error" in ours[name]:
                 result(False, f"{name} is read", ours[name]["error"])

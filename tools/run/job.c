@@ -351,9 +351,6 @@ static eo_status load_model_config(struct tool_job *job, struct tool_problem *pr
                                 "--model %s: this model of family %s can be planned (memplan), but cannot run: %s; GPT-2, "
                                 "Llama, Mistral, Qwen2, Qwen3 and Phi-3 run",
                                 name, tool_config_family_name(job->model_config->family), why);
-    if (job->model_config->missing_size[0]) /* more likely a slip than the family's own size */
-        return tool_problem_set(problem, EO_ERR_INVALID, "--model %s: %s is missing; a training takes no default for it", name,
-                                job->model_config->missing_size);
     if (job->options->init_path)
         return tool_model_config_transformer_exact(job->model_config, &job->config, problem);
     tool_model_config_transformer(job->model_config, &job->config);

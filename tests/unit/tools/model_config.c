@@ -263,7 +263,8 @@ Test(model_config, other_parts_of_a_model_are_told)
         0, "%s", problem.text);
     cr_assert(config.width == 3072 && config.layer_count == 30 && config.head_count == 32 && config.vocabulary == 32000);
     cr_assert_str_empty(config.unknown);
-    cr_assert_lt(parse("{\"model_type\":\"llama\",\"hidden_size\":7,\"num_attention_heads\":2,\"text_config\":{" LLAMA "}}"),
+    cr_assert_lt(parse("{\"model_type\":\"llama\",\"hidden_size\":7,\"num_attention_heads\":2,\"num_hidden_layers\":1,\"vocab_"
+                       "size\":9,\"text_config\":{" LLAMA "}}"),
                  0);
     cr_assert(strstr(problem.text, "hidden_size is 7;"), "a text's own text_config is none: %s", problem.text);
     cr_assert_geq(parse("{\"model_type\":\"deepseek_v3\",\"num_nextn_predict_layers\":1,\"sliding_window\":4096,"
@@ -331,15 +332,17 @@ Test(model_config, keys_that_are_not_known_are_listed)
     cr_assert_geq(parse(strcat(text, "}")), 0, "%s", problem.text);
     cr_assert(strlen(config.unknown) < sizeof(config.unknown) && strstr(config.unknown, ", ..."), "%s", config.unknown);
     static const char *const neutral[] = {
-        "{\"model_type\":\"qwen3_moe\",\"use_qk_norm\":true,\"qkv_bias\":false,\"shared_expert_intermediate_size\":0}",
-        "{\"model_type\":\"llama\",\"is_llama_config\":true,\"rope_interleaved\":false}",
-        "{\"model_type\":\"phi3\",\"lm_head_bias\":false,\"full_attn_mod\":1,\"interpolate_factor\":1}",
+        "{\"text_config\":{\"model_type\":\"qwen3_moe\",\"use_qk_norm\":true,\"qkv_bias\":false,\"shared_expert_intermediate_"
+        "size\":0}}",
+        "{\"text_config\":{\"model_type\":\"llama\",\"is_llama_config\":true,\"rope_interleaved\":false}}",
+        "{\"text_config\":{\"model_type\":\"phi3\",\"lm_head_bias\":false,\"full_attn_mod\":1,\"interpolate_factor\":1}}",
     };
     for (int i = 0; i < 3; i++) {
         cr_assert_geq(parse(neutral[i]), 0, "%s", problem.text);
         cr_assert(!config.not_computed[0] && !config.unknown[0], "%s: %s, %s", neutral[i], config.not_computed, config.unknown);
     }
-    cr_assert_geq(parse("{\"model_type\":\"qwen3\",\"use_qk_norm\":false,\"qkv_bias\":true,\"lm_head_bias\":true}"), 0);
+    cr_assert_geq(
+        parse("{\"text_config\":{\"model_type\":\"qwen3\",\"use_qk_norm\":false,\"qkv_bias\":true,\"lm_head_bias\":true}}"), 0);
     cr_assert_str_eq(config.not_computed, "use_qk_norm false, qkv_bias true, lm_head_bias true");
     cr_assert_geq(parse("{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_size\":99,"
                         "\"activation_function\":\"gelu_pytorch_tanh\",\"resid_pdrop\":0.1,\"embd_pdrop\":0.0}"), 0);
@@ -385,6 +388,8 @@ Test(model_config, what_cannot_be_is_refused_by_field_and_value)
         {"{\"model_type\":\"llama\",\"architectures\":[\"GPT2LMHeadModel\"]}",
          "GPT2LMHeadModel; for llama it is LlamaForCausalLM; if it "
          "computes the same, leave architectures out (memplan: --set architectures=null)"},
+        {"{" LLAMA "}", "num_hidden_layers is missing; evenodd takes no default for it (transformers takes 32)"},
+        {"{" LLAMA ",\"num_hidden_layers\":null}", "num_hidden_layers is missing"},
         {"{" LLAMA ",\"num_hidden_layers\":0}", "num_hidden_layers is 0"},
         {"{" LLAMA ",\"num_hidden_layers\":-1}", "num_hidden_layers is -1"},
         {"{" LLAMA ",\"num_hidden_layers\":2.5}", "num_hidden_layers is 2.5"},

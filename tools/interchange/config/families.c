@@ -3,12 +3,12 @@
  * Fields of the families that the layers are made for, and of those that are like them.
  */
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "tools/interchange/config/fields.h"
 #include "tools/interchange/config/keys.h"
 
-/* What a file leaves out is what the transformers library takes: parts of larger models leave out much. */
+/* The transformers library's. It saves the text part of a larger model without the values that are these; a file of its own has
+ * them all, and lacks one by a slip, or because it has other names for them. */
 static const struct family_sizes {
     uint32_t layers, width, heads, vocabulary, mlp_width;
 } family_sizes[TOOL_CONFIG_PLANNED] = {
@@ -20,8 +20,8 @@ static const struct family_sizes {
 
 static eo_status take_size(struct tool_config_reader *r, const char *key, uint64_t most, uint32_t fallback, uint32_t *out)
 {
-    if (!tool_config_field(r, key) && !r->config->missing_size[0])
-        snprintf(r->config->missing_size, sizeof(r->config->missing_size), "%s", key);
+    if (!tool_config_field(r, key) && !r->is_nested)
+        return tool_config_refuse(r, "%s is missing; evenodd takes no default for it (transformers takes %u)", key, fallback);
     return tool_config_take_count_or(r, key, most, fallback, "of the family", out);
 }
 

@@ -74,7 +74,6 @@ struct tool_model_config {
     bool drops_embedding, drops_residual, drops_attention; /* dropout that the file asks for */
     uint32_t default_count;
     char defaults[TOOL_CONFIG_DEFAULTS_MAX][96]; /* "head_dim = 128 (hidden_size / num_attention_heads)" */
-    char missing_size[32]; /* the first of them that decides the model's size, of a family that runs; "": none */
     /* Fields that stayed as they were in the file, though by default they follow one that --set has changed. */
     uint32_t fixed_count;
     char fixed[TOOL_CONFIG_FIXED_MAX][96]; /* "n_inner = 3072 (by default 4 x n_embd)" */
