@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: MIT
+#
+# Goal: chats and completions become the text that transformers makes of them, and the assistant's words with their end count.
+# Method: a tokenizer of single bytes, a few pairs and special tokens; templates of the kinds that models have. The wanted text is
+#         written out, its counted parts in « », and where transformers is installed it renders the same chats. Needs a python with
+#         tokenizers, pyarrow, jinja2 and numpy: that of EO_PEERS_PYTHON, else it is skipped.
+# usage: tokenize_chats.py TOKENIZE
+import itertools
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
+from tap import finish, result
+
+tokenize = os.path.realpath(sys.argv[1])
+python = os.environ.get("EO_PEERS_PYTHON", "")
+NEEDED = "tokenizers, pyarrow, jinja2, numpy"
+if "inside" not in sys.argv:
+    if not python or subprocess.run([python, "-c", f"import {NEEDED}"], capture_output=True, check=False).returncode:
+        print(f"1..0 # SKIP EO_PEERS_PYTHON names no python that has {NEEDED}")
+        sys.exit(0)
+    os.execv(python, [python, os.path.realpath(__file__), tokenize, "inside"])
+
+import numpy
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, processors
+
+try:
+    os.environ.update(TRANSFORMERS_VERBOSITY="error", HF_HUB_OFFLINE="1")
+    import transformers
+except ImportError:
+    transformers = None
+
+PAIRS = ["Ab", "ĠY"]  # tokens of two bytes
+SPECIAL = ["<s>", "</s>", "<|user|>", "<|bot|>", "<think>"]
+MISTRAL = ("{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}[{{ m.content }}]{% else %}{{ m.content }}{{ eos_token }}{% endif %}"
+           "{% endfor %}")
+USER, BOT = {"role": "user", "content": "Q"}, {"role": "assistant", "content": "Ab"}
+CHAT = {"messages": [USER, BOT]}
+PAIR = {"prompt": "Q", "completion": "Ab"}
+
+
+def make_tokenizer():
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = tokenizers.Tokenizer(models.BPE({word: at for at, word in enumerate(alphabet + PAIRS)}, [tuple(pair) for pair in PAIRS]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(SPECIAL)
+    return tokenizer
+
+
+TOKENIZER = make_tokenizer()
+numbers = itertools.count()
+
+
+def make_folder(template, settings=None, **files):
+    folder = f"model-{next(numbers)}"
+    os.makedirs(folder)
+    TOKENIZER.save(folder + "/tokenizer.json")
+    base = {"eos_token": "</s>", "bos_token": "<s>", **({"chat_template": template} if template else {})}
+    for name, value in {"tokenizer_config.json": {**base, **(settings or {})}, **files}.items():
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(value if isinstance(value, str) else json.dumps(value))
+    return folder
+
+
+def run(folder, records, *words):
+    out = f"{folder}-{next(numbers)}"
+    with open(out + ".jsonl", "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(record) + "\n" for record in records)
+    done = subprocess.run([python, tokenize, out + ".jsonl", "--tokenizer", folder, "--out", out + ".bin", *words],
+                          capture_output=True, text=True, check=False, timeout=120)
+    return done, out + ".bin"
+
+
+def show(path):
+    """The text of a token file, its counted parts in « »."""
+    with open(path, "rb") as file:
+        data = file.read()
+    count, = struct.unpack("<I", data[8:12])
+    tokens = numpy.frombuffer(data[1024:1024 + 2 * count], "<u2").tolist()
+    marks = [1] * count
+    if struct.unpack("<I", data[32:36])[0]:
+        marks = numpy.unpackbits(numpy.frombuffer(data[1024 + 2 * count:], "u1"), bitorder="little")[:count].tolist()
+    text = ""
+    for counts, pairs in itertools.groupby(zip(tokens, marks), lambda pair: pair[1]):
+        run_text = TOKENIZER.decode([token for token, _ in pairs], skip_special_tokens=False)
+        text += f"«{run_text}»" if counts else run_text
+    return text
+
+
+def check(name, folder, records, wanted, *words, warning=""):
+    done, path = run(folder, records, *words)
+    shown = show(path) if done.returncode == 0 else ""
+    result(shown == wanted and (warning in done.stderr if warning else not done.stderr), name, [shown, done.stderr])
+
+
+def refuse(name, folder, records, wanted, *words):
+    done, _ = run(folder, records, *words)
+    result(done.returncode == 2 and wanted in done.stderr and "Traceback" not in done.stderr, name, [done.stderr])
+
+
+def check_transformers(name, folder, record, begin=""):
+    """What transformers makes of the chat; the boundary stands before it, where the template writes none."""
+    if transformers:
+        made = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+        wanted = begin + made.apply_chat_template(record["messages"], tools=record.get("tools"), tokenize=False)
+        check(name + ", as transformers writes it", folder, [record], f"«{wanted}»")
+
+
+def check_ends():
+    """A completion ends with the end of text, whichever token the documents begin with."""
+    folder = make_folder(MISTRAL)
+    check("a completion behind a chat ends with the end of text", folder, [CHAT, PAIR], "«<s>[Q]Ab</s>»<s>Q«Ab</s>»")
+    check("a completion before a chat does so, too", folder, [PAIR, CHAT], "</s>Q«Ab</s></s><s>[Q]Ab</s>»")
+
+
+with tempfile.TemporaryDirectory() as work:
+    os.chdir(work)
+    check_ends()
+finish()
