@@ -26,6 +26,8 @@ if "inside" not in sys.argv:
     os.execv(python, [python, os.path.realpath(__file__), tokenize, "inside"])
 
 import numpy
+import pyarrow
+import pyarrow.parquet
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
@@ -105,12 +107,13 @@ def refuse(name, folder, records, wanted, *words):
     result(done.returncode == 2 and wanted in done.stderr and "Traceback" not in done.stderr, name, [done.stderr])
 
 
-def check_transformers(name, folder, record, begin=""):
-    """What transformers makes of the chat; the boundary stands before it, where the template writes none."""
+def check_transformers(name, folder, records):
+    """The end of text stands before each, where the template does not begin with one of its own."""
     if transformers:
         made = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
-        wanted = begin + made.apply_chat_template(record["messages"], tools=record.get("tools"), tokenize=False)
-        check(name + ", as transformers writes it", folder, [record], f"«{wanted}»")
+        texts = [made.apply_chat_template(record["messages"], tools=record.get("tools"), tokenize=False) for record in records]
+        check(name + ", as transformers has them", folder, records,
+              f"«{''.join(text if text.startswith('<s>') else '</s>' + text for text in texts)}»")
 
 
 def check_ends():
@@ -120,7 +123,26 @@ def check_ends():
     check("a completion before a chat does so, too", folder, [PAIR, CHAT], "</s>Q«Ab</s></s><s>[Q]Ab</s>»")
 
 
+def check_keys():
+    """Nulls reach no template: not as the word None, nor as a key that is there. All names of thinking do."""
+    folder = make_folder("{% for m in messages %}{{ m.content }}{% if m.name is defined %}({{ m.name }}){% endif %}{% endfor %}")
+    nulls = {"messages": [{**USER, "name": None, "tool_calls": None}, {**BOT, "name": "b"}]}
+    check("a message's nulls are left out", folder, [nulls], "«</s>QAb(b)»")
+    check_transformers("nulls", folder, [nulls])
+    pyarrow.parquet.write_table(pyarrow.table({"messages": [nulls["messages"]]}), "nulls.parquet")
+    done = subprocess.run([python, tokenize, "nulls.parquet", "--tokenizer", folder, "--out", "nulls.bin"], capture_output=True, text=True,
+                          check=False, timeout=120)
+    shown = show("nulls.bin") if done.returncode == 0 else ""
+    result(shown == "«</s>QAb(b)»", "Parquet's nulls, too", [shown, done.stderr])
+    for read in "reasoning_content", "thinking":
+        folder = make_folder("{% for m in messages %}{{ m.content }}{% if m." + read + " is defined %}({{ m." + read + " }}){% endif %}{% endfor %}")
+        chats = [{"messages": [{**USER, key: None}, {**BOT, key: "hm"}]} for key in ("reasoning_content", "thinking", "reasoning")]
+        check(f"templates find all names of thinking as {read}", folder, chats, f"«{'</s>QAb(hm)' * 3}»")
+        check_transformers(f"{read} of all names", folder, chats)
+
+
 with tempfile.TemporaryDirectory() as work:
     os.chdir(work)
     check_ends()
+    check_keys()
 finish()
