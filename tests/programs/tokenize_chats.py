@@ -141,8 +141,48 @@ def check_keys():
         check_transformers(f"{read} of all names", folder, chats)
 
 
+def check_borders():
+    """A completion is encoded behind its prompt, as it stands in the text; a token across the border counts."""
+    folder = make_folder(MISTRAL)
+    joined = {"prompt": "Q:A", "completion": "b Y"}
+    check("the token across the border of a completion counts", folder, [joined], "</s>Q:«Ab Y</s>»")
+    check("an empty completion is its end", folder, [{"prompt": "Q", "completion": ""}], "</s>Q«</s>»")
+    spaces = make_folder(None)
+    with open(spaces + "/tokenizer.json", "w", encoding="utf-8") as file:
+        json.dump({"model": {"type": "WordLevel", "vocab": {"Q": 0, "Y": 1, "\u2581Q": 2, "\u2581Y": 3, "?": 4}, "unk_token": "?"}, "added_tokens": [],
+                   "normalizer": {"type": "Prepend", "prepend": "\u2581"}, "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "\u2581?."},
+                                                                                          "behavior": "Isolated", "invert": False}}, file)
+    done, path = run(spaces, [{"prompt": "Q", "completion": "Y"}], "--boundary", "Q")
+    with open(path, "rb") as file:
+        tokens = struct.unpack("<4H", file.read()[1024:1032])
+    result(tokens == (0, 2, 1, 0), "no space comes before a completion", [done.stderr, tokens])
+
+
+def check_turns():
+    """What a model is to write counts: from behind the prompt, though that begins thoughts, to the token at the end of its turn."""
+    more = {"messages": [USER, BOT, USER, {**BOT, "content": "c\n"}]}
+    turns = "{% for m in messages %}<|{{ 'bot' if m.role == 'assistant' else 'user' }}|>{{ m.content }}{% endfor %}"
+    folder = make_folder(turns + "{% if add_generation_prompt %}<|bot|>{% endif %}")
+    check("the token that begins the next turn ends the one before", folder, [more], "</s><|user|>Q<|bot|>«Ab<|user|>»Q<|bot|>«c\n»",
+          "--assistant-only", warning="warning: of 1 messages")
+    folder = make_folder(MISTRAL)
+    check("a turn with an end of its own stays as it is", folder, [more], "<s>[Q]«Ab</s>»[Q]«c\n</s>»", "--assistant-only")
+    begins = turns.replace("{% endfor", "</s>\n{% endfor") + "{% if add_generation_prompt %}<|bot|><think>\n{% endif %}"
+    thoughts = {"messages": [USER, {**BOT, "content": "<think>\nhm"}]}
+    folder = make_folder(begins)
+    check("a prompt that begins thoughts ends where the answer begins", folder, [CHAT, thoughts],
+          "<s><|user|>Q</s>\n<|bot|>«Ab</s>\n»<s><|user|>Q</s>\n<|bot|><think>\n«hm</s>\n»", "--assistant-only")
+    folder = make_folder("{% for m in messages %}{{ m.content }}{% if m.role == 'user' %}:A{% endif %}{% endfor %}")
+    check("a token across the border of a chat counts", folder, [{"messages": [USER, {**BOT, "content": "b"}]}], "</s>Q:«Ab»", "--assistant-only",
+          warning="no special token")
+    folder = make_folder("{% for m in messages %}{{ m.content }}{% endfor %}{{ '?' if add_generation_prompt else '!' }}")
+    refuse("a template with other words before an answer is refused", folder, [CHAT], "take one with {% generation %}", "--assistant-only")
+
+
 with tempfile.TemporaryDirectory() as work:
     os.chdir(work)
     check_ends()
     check_keys()
+    check_borders()
+    check_turns()
 finish()

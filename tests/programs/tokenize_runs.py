@@ -139,15 +139,17 @@ def check_marks(kind, tokenizer):
     def ids(text):
         return tokenizer.encode(text, add_special_tokens=False).ids
 
+    def pair(prompt, completion):
+        encoding = tokenizer.encode(prompt + completion, add_special_tokens=False)
+        return [(end, 0)] + [(token, int(last > len(prompt))) for token, (_, last) in zip(encoding.ids, encoding.offsets)] + [(end, 1)]
+
     end = tokenizer.token_to_id("<|end|>")
     with open("pairs.jsonl", "w", encoding="utf-8") as file:
         file.writelines(json.dumps(record) + "\n" for record in (
             {"prompt": DOCUMENTS[0], "completion": DOCUMENTS[1]}, {"text": DOCUMENTS[2]},
             {"prompt": "2 ranks", "completion": "and 🙂"}))
     done = run(python, tokenize, "pairs.jsonl", "--tokenizer", kind, "--out", f"{kind}-pairs.bin")
-    wanted = [(end, 0)] + [(token, 0) for token in ids(DOCUMENTS[0])] + [(token, 1) for token in ids(DOCUMENTS[1])] + [(end, 1)]
-    wanted += [(token, 1) for token in [end] + ids(DOCUMENTS[2])]
-    wanted += [(end, 0)] + [(token, 0) for token in ids("2 ranks")] + [(token, 1) for token in ids("and 🙂")] + [(end, 1)]
+    wanted = pair(DOCUMENTS[0], DOCUMENTS[1]) + [(token, 1) for token in [end] + ids(DOCUMENTS[2])] + pair("2 ranks", "and 🙂")
     result(done.returncode == 0 and read_marks(f"{kind}-pairs.bin") == wanted, f"{kind}: completions count, prompts do not",
            [done.stderr])
     with open("chat.jsonl", encoding="utf-8") as file:
