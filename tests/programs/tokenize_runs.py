@@ -358,7 +358,13 @@ def check_refusals():
         file.writelines(json.dumps({"messages": [{"role": "system", "content": "2 ranks share a model"}]}) + "\n" for _ in range(9))
     done = run(python, tokenize, "others.jsonl", "--assistant-only", "--tokenizer", "bytes", "--out", "others.bin")
     result(done.returncode == 2 and "none of its tokens counts" in done.stderr, "chats without an assistant do not count: it is told", [done.stderr])
+    os.makedirs("nul")
+    with open("bytes/config.json", encoding="utf-8") as source, open("nul/config.json", "w", encoding="utf-8") as file:
+        file.write(source.read())
+    with open("nul/tokenizer.json", "w", encoding="utf-8") as file:
+        json.dump({"model": {"type": "BPE", "vocab": {"\0": 0}, "merges": []}}, file)
     for words, wanted in ((["--model", "spaces", "--tokens", "bytes-texts.bin"], "another tokenizer than"),
+                          (["--model", "nul", "--tokens", "bytes-texts.bin"], "another tokenizer than"),
                           (["--model", "spaces/config.json", "--tokens", "bytes-texts.bin"], "tools/tokenize --tokenizer spaces/tokenizer.json"),
                           (["--model", "bytes", "--tokens", "others.bin"], "--tokens others.bin: none of the tokens counts"),
                           (["--model", "bytes", "--tokens", "bytes-texts.bin", "--val-every", "1", "--val-tokens", "others.bin"],

@@ -224,17 +224,18 @@ eo_status tool_tokenizer_load(struct tool_tokenizer *tokenizer, const char *opti
     *tokenizer = (struct tool_tokenizer){0};
     if (snprintf(file, sizeof(file), "%s%s", path, is_folder ? "/tokenizer.json" : "") >= (int)sizeof(file))
         return tool_problem_set(problem, EO_ERR_INVALID, "%s: a path of %zu bytes; give another", option, strlen(path));
-    EO_TRY(tool_open_json(&root, TOKENIZER_BYTES_MAX, option, file, problem)); /* knows how many bytes are too many */
-    eo_status status = hash_file(&tokenizer->hash, option, file, problem);
-    if (status >= 0)
+    eo_status status = tool_open_json(&root, TOKENIZER_BYTES_MAX, option, file, problem); /* knows how many bytes are too many */
+    if (status >= 0) {
         status = read_tokens(tokenizer, root, option, file, problem);
-    const uint64_t hash = tokenizer->hash;
-    json_decref(root);
+        json_decref(root);
+    }
     if (status < 0)
         tool_tokenizer_fini(tokenizer);
-    if (status == EO_ERR_UNSUPPORTED)
-        tokenizer->hash = hash;
-    return status;
+    struct tool_problem unread; /* told above */
+    const eo_status hashed = hash_file(&tokenizer->hash, option, file, status < 0 ? &unread : problem);
+    if (hashed < 0)
+        tool_tokenizer_fini(tokenizer);
+    return status < 0 ? status : hashed;
 }
 
 const char *tool_tokenizer_text(const struct tool_tokenizer *tokenizer, uint32_t token, uint32_t *bytes)

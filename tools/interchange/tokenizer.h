@@ -16,7 +16,8 @@ struct tool_tokenizer {
 };
 
 /* A tokenizer.json, or a folder with one. `option`: that named it. EO_ERR_IO, EO_ERR_NO_MEMORY; EO_ERR_INVALID: no tokenizer;
- * EO_ERR_UNSUPPORTED: one whose tokens are turned into text in a way that this does not know; then `hash` alone is set. */
+ * EO_ERR_UNSUPPORTED: one whose tokens are turned into text in a way that this does not know. Of this and of any other that cannot
+ * be understood `hash` alone is set: token files of another tokenizer are refused all the same. */
 EO_NODISCARD eo_status tool_tokenizer_load(struct tool_tokenizer *tokenizer, const char *option, const char *path,
                                            struct tool_problem *problem);
 
