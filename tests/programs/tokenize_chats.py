@@ -118,7 +118,7 @@ def check_transformers(name, folder, records):
 
 def check_ends():
     """A completion ends with the end of text, whichever token the documents begin with."""
-    folder = make_folder(MISTRAL)
+    folder = make_folder(MISTRAL, {"add_bos_token": True})
     check("a completion behind a chat ends with the end of text", folder, [CHAT, PAIR], "«<s>[Q]Ab</s>»<s>Q«Ab</s>»")
     check("a completion before a chat does so, too", folder, [PAIR, CHAT], "</s>Q«Ab</s></s><s>[Q]Ab</s>»")
 
@@ -179,10 +179,21 @@ def check_turns():
     refuse("a template with other words before an answer is refused", folder, [CHAT], "take one with {% generation %}", "--assistant-only")
 
 
+def check_refusals():
+    """Faults of others end with a word, and no traceback."""
+    refuse("a template that divides by 0 is refused", make_folder("{{ 1 // 0 }}"), [CHAT], "line 1: the chat template fails: integer division")
+    refuse("a special token that is a list is refused", make_folder(MISTRAL, {"eos_token": ["</s>"]}), [PAIR], '"eos_token" is ["</s>"], no text')
+    folder = make_folder(None)
+    with open(folder + "/tokenizer.json", "w", encoding="utf-8") as file:
+        json.dump({"model": {"type": "WordLevel", "vocab": {"Q": 0}, "unk_token": "?"}, "added_tokens": []}, file)
+    refuse("a text that the tokenizer has no word for is refused", folder, [PAIR], "cannot take the text: WordLevel error", "--boundary", "Q")
+
+
 with tempfile.TemporaryDirectory() as work:
     os.chdir(work)
     check_ends()
     check_keys()
     check_borders()
     check_turns()
+    check_refusals()
 finish()
