@@ -179,6 +179,51 @@ def check_turns():
     refuse("a template with other words before an answer is refused", folder, [CHAT], "take one with {% generation %}", "--assistant-only")
 
 
+def check_lists():
+    """Templates that take lists of texts get them; others get one text."""
+    parts = {"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": [{"type": "text", "text": "Q ", "image": None},
+                                                                                         {"type": "text", "text": " R"}]}, BOT]}
+    listed = "{% for c in m.content %}{% if 'image' in c %}!{% endif %}{{ c.text | trim }}{% endfor %}"
+    both = make_folder("{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}" + listed + "{% endif %}{% endfor %}")
+    check("a list of texts reaches templates that take lists", both, [parts, CHAT], "«</s>SQRAb</s>QAb»")
+    alone = make_folder("{% for m in messages %}" + listed + "{% endfor %}")
+    check("templates that take lists alone get them of texts, too", alone, [parts, CHAT], "«</s>SQRAb</s>QAb»")
+    for words in "{{ m.content }}", "{{ m.content | tojson }}":
+        folder = make_folder("{% for m in messages %}" + words + "{% endfor %}")
+        quote = '"' if "json" in words else ""
+        check("other templates get one text: " + words, folder, [parts], "«</s>" + "".join(quote + text + quote for text in ("S", "Q  R", "Ab")) + "»")
+
+
+def check_settings():
+    """Special tokens and templates come from where transformers takes them."""
+    template = "{{ bos_token }}{{ turn_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    files = {"special_tokens_map.json": {"bos_token": {"content": "<|bot|>", "lstrip": False}}}
+    settings = {"extra_special_tokens": {"turn_token": "<|user|>"}}
+    folder = make_folder(template, settings, **files)
+    check("special_tokens_map.json and named tokens are known", folder, [CHAT], "«</s><|bot|><|user|>QAb»")
+    if transformers:
+        text = transformers.PreTrainedTokenizerFast.from_pretrained(folder).apply_chat_template(CHAT["messages"], tokenize=False)
+        result(text == "<|bot|><|user|>QAb", "and to transformers", [text])
+    folder = make_folder(template, {**settings, "added_tokens_decoder": {}}, **files)
+    check("a folder of its own added tokens needs no special_tokens_map.json", folder, [CHAT], "«</s><s><|user|>QAb»")
+    folder = make_folder(None, **{"tokenizer_config.json": {"eos_token": "</s>", "chat_template": template}})
+    refuse("a template that writes a token without a value is refused", folder, [CHAT], "the chat template writes bos_token")
+    folder = make_folder(template, {"bos_token": None})
+    check("a token may be null", folder, [CHAT], "«</s>QAb»")
+    tools = {**CHAT, "tools": [{"name": "T"}]}
+    plain, used = "{# no tools #}{% for m in messages %}{{ m.content }}{% endfor %}", "{{ tools[0].name }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    refuse("tools in a template's comment are no tools", make_folder(plain), [tools], 'has "tools", but the chat template')
+    folder = make_folder([{"name": "default", "template": plain}, {"name": "tool_use", "template": used}])
+    check("chats with tools take the template of this use", folder, [tools, CHAT], "«</s>TQAb</s>QAb»")
+    check_transformers("the template with tools", folder, [tools, CHAT])
+    folder = make_folder("", **{"chat_template.jinja": plain})
+    os.makedirs(folder + "/additional_chat_templates")
+    with open(folder + "/additional_chat_templates/tool_use.jinja", "w", encoding="utf-8") as file:
+        file.write(used)
+    check("so they do, where it is a file", folder, [tools, CHAT], "«</s>TQAb</s>QAb»")
+    check_transformers("the file of a template with tools", folder, [tools, CHAT])
+
+
 def check_refusals():
     """Faults of others end with a word, and no traceback."""
     refuse("a template that divides by 0 is refused", make_folder("{{ 1 // 0 }}"), [CHAT], "line 1: the chat template fails: integer division")
@@ -195,5 +240,7 @@ with tempfile.TemporaryDirectory() as work:
     check_keys()
     check_borders()
     check_turns()
+    check_lists()
+    check_settings()
     check_refusals()
 finish()
