@@ -227,6 +227,17 @@ def check_settings():
 def check_refusals():
     """Faults of others end with a word, and no traceback."""
     refuse("a template that divides by 0 is refused", make_folder("{{ 1 // 0 }}"), [CHAT], "line 1: the chat template fails: integer division")
+    for token in {"content": "<think>", "lstrip": True}, {"content": "<other>"}:
+        folder = make_folder(MISTRAL, {"added_tokens_decoder": {TOKENIZER.token_to_id("<think>"): token}})
+        refuse(f"settings with another token than the tokenizer's are refused: {token}", folder, [PAIR], "save the tokenizer again")
+    folder = make_folder(MISTRAL, {"added_tokens_decoder": {TOKENIZER.token_to_id("<think>"): {"content": "<think>", "special": False}}})
+    check("settings with the tokenizer's own are taken", folder, [CHAT], "«<s>[Q]Ab</s>»")
+    os.makedirs("old/tokenizers-0.15.2.dist-info")
+    with open("old/tokenizers-0.15.2.dist-info/METADATA", "w", encoding="utf-8") as file:
+        file.write("Metadata-Version: 2.1\nName: tokenizers\nVersion: 0.15.2\n")
+    os.environ.update(PYTHONPATH=os.path.realpath("old"), EO_TOKENIZE_ENTERED="1")
+    refuse("an old tokenizers is not taken", folder, [PAIR], "has no tokenizers >= 0.21;")
+    del os.environ["PYTHONPATH"], os.environ["EO_TOKENIZE_ENTERED"]
     refuse("a special token that is a list is refused", make_folder(MISTRAL, {"eos_token": ["</s>"]}), [PAIR], '"eos_token" is ["</s>"], no text')
     folder = make_folder(None)
     with open(folder + "/tokenizer.json", "w", encoding="utf-8") as file:

@@ -300,7 +300,7 @@ def check_sample(kind, tokenizer):
 
 def check_refusals():
     for words, wanted in (
-            (["0.txt", "--tokenizer", "none.json", "--out", "x.bin"], "none.json: cannot be read"),
+            (["0.txt", "--tokenizer", "none.json", "--out", "x.bin"], "none.json: cannot be read by tokenizers "),
             (["lines.jsonl", "--tokenizer", "bytes", "--out", "x.bin"], 'lines.jsonl, line 1: has neither "text"'),
             (["broken.jsonl", "--tokenizer", "bytes", "--out", "x.bin"], "broken.jsonl, line 2: is no JSON"),
             (["rows.parquet", "--text-key", "nope", "--tokenizer", "bytes", "--out", "x.bin"], "has neither a column nope"),
