@@ -152,10 +152,13 @@ def check_borders():
         json.dump({"model": {"type": "WordLevel", "vocab": {"Q": 0, "Y": 1, "\u2581Q": 2, "\u2581Y": 3, "?": 4}, "unk_token": "?"}, "added_tokens": [],
                    "normalizer": {"type": "Prepend", "prepend": "\u2581"}, "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "\u2581?."},
                                                                                           "behavior": "Isolated", "invert": False}}, file)
+    with open(spaces + "/tokenizer_config.json", "w", encoding="utf-8") as file:
+        json.dump({"tokenizer_class": "LlamaTokenizer"}, file)
     done, path = run(spaces, [{"prompt": "Q", "completion": "Y"}], "--boundary", "Q")
     with open(path, "rb") as file:
         tokens = struct.unpack("<4H", file.read()[1024:1032])
     result(tokens == (0, 2, 1, 0), "no space comes before a completion", [done.stderr, tokens])
+    result("transformers 5 builds LlamaTokenizer anew" in done.stderr, "other tokens of transformers are told", [done.stderr])
 
 
 def check_turns():
