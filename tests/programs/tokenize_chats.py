@@ -230,7 +230,7 @@ def check_settings():
 def check_refusals():
     """Faults of others end with a word, and no traceback."""
     refuse("a template that divides by 0 is refused", make_folder("{{ 1 // 0 }}"), [CHAT], "line 1: the chat template fails: integer division")
-    for token in {"content": "<think>", "lstrip": True}, {"content": "<other>"}:
+    for token in {"content": "<think>", "lstrip": True}, {"content": "<other>"}, 7:
         folder = make_folder(MISTRAL, {"added_tokens_decoder": {TOKENIZER.token_to_id("<think>"): token}})
         refuse(f"settings with another token than the tokenizer's are refused: {token}", folder, [PAIR], "save the tokenizer again")
     folder = make_folder(MISTRAL, {"added_tokens_decoder": {TOKENIZER.token_to_id("<think>"): {"content": "<think>", "special": False}}})
@@ -241,6 +241,9 @@ def check_refusals():
     os.environ.update(PYTHONPATH=os.path.realpath("old"), EO_TOKENIZE_ENTERED="1")
     refuse("an old tokenizers is not taken", folder, [PAIR], "has no tokenizers >= 0.21;")
     del os.environ["PYTHONPATH"], os.environ["EO_TOKENIZE_ENTERED"]
+    called = {"messages": [USER, {"role": "assistant", "content": None, "tool_calls": [{"name": "T"}]}]}
+    refuse("a template that needs a call's content tells so", make_folder("{% for m in messages %}{{ m.content + '' }}{% if m.tool_calls %}c{% endif %}"
+                                                                          "{% endfor %}"), [called], "has no attribute 'content'")
     refuse("a special token that is a list is refused", make_folder(MISTRAL, {"eos_token": ["</s>"]}), [PAIR], '"eos_token" is ["</s>"], no text')
     folder = make_folder(None)
     with open(folder + "/tokenizer.json", "w", encoding="utf-8") as file:
