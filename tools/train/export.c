@@ -14,12 +14,15 @@ static struct tool_export_model export_model(const struct train *train)
     const struct tool_job *job = &train->job;
     const eo_transformer_params *params = eo_transformer_get_params(job->transformer);
     return (struct tool_export_model){
-        .model = train->adapters ? train->adapters : eo_transformer_model(train->unadapted ? train->unadapted : job->transformer),
+        .model =
+            train->adapters ? train->adapters : eo_transformer_model(train->unadapted ? train->unadapted : job->transformer),
         .config = params->config,
-        .origin = job->model_config ? job->model_config : job->import.model_config,
+        .origin = job->import.model_config ? job->import.model_config : job->model_config,
         .lora = params->lora.rank ? &params->lora : NULL,
         .merged = train->settings.export.merged,
-        .base = train->base_path[0] ? train->base_path : NULL};
+        .base = train->base_path[0] ? train->base_path : NULL,
+        .tokenizer = job->options->tokenizer_path,
+        .needs_tokenizer = job->options->tokens_paths != NULL};
 }
 
 /* What an export with adapters has to describe: them alone, or the model without them. */

@@ -305,15 +305,14 @@ static eo_status sync_files(struct tool_export *export, struct tool_problem *pro
 
 void tool_export_drop(struct tool_export *export)
 {
-    static const char *const others[] = {"config.json", "adapter_config.json", "model.safetensors.index.json"};
     char path[sizeof(export->partial) + 64];
     if (export->is_folder && export->is_made) {
         for (uint32_t f = 0; f < export->file_count; f++) {
             snprintf(path, sizeof(path), "%s/%s", export->partial, export->files[f].name);
             unlink(path);
         }
-        for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
-            snprintf(path, sizeof(path), "%s/%s", export->partial, others[i]);
+        for (const char *const *other = tool_export_other_names(); *other; other++) {
+            snprintf(path, sizeof(path), "%s/%s", export->partial, *other);
             unlink(path);
         }
         rmdir(export->partial);

@@ -38,6 +38,8 @@ struct tool_export_model {
     const eo_lora *lora;     /* NULL, or what is trained are adapters (adapters.h): `model` has them alone; or, where they are */
     bool merged;             /* ... merged, it has none */
     const char *base;        /* of adapters: the path of their model; NULL: not known */
+    const char *tokenizer;   /* NULL, or a tokenizer.json, or a folder with one; else what lies beside the origin's is copied */
+    bool needs_tokenizer;    /* its tokens are no bytes */
 };
 
 struct tool_export_tensor {
@@ -116,6 +118,12 @@ bool tool_export_is_partial(const char *path);
 EO_NODISCARD eo_status tool_export_lock(struct tool_export *export, struct tool_problem *problem);
 EO_NODISCARD eo_status tool_export_lock_file(struct tool_export *export, struct tool_problem *problem);
 void tool_export_remove_left(const char *parent, const char *path);
+
+/* companions.c: the names of all files beside the weights, up to NULL; and copies of the tokenizer and of
+ * generation_config.json, where there are some. One that cannot be read is left out, with a word on standard error. */
+const char *const *tool_export_other_names(void);
+EO_NODISCARD eo_status tool_export_copy_companions(const struct tool_export *export, const struct tool_export_model *model,
+                                                   struct tool_problem *problem);
 
 /* export_folder.c: the config, where each tensor lies and what the files are called; then what stands before tensors. */
 EO_NODISCARD eo_status tool_export_describe_folder(struct tool_export *export, const struct tool_export_settings *settings,

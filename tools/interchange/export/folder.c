@@ -234,5 +234,6 @@ eo_status tool_export_write_headers(struct tool_export *export, const struct too
         return write_json(export, "adapter_config.json", tool_export_adapter_config,
                           &(struct tool_export_adapters){export, model}, problem);
     const eo_dtype dtype = export->element == TOOL_ELEMENT_BF16 ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
-    return write_json(export, "config.json", tool_export_config, &(struct tool_export_config){model, dtype}, problem);
+    EO_TRY(write_json(export, "config.json", tool_export_config, &(struct tool_export_config){model, dtype}, problem));
+    return tool_export_copy_companions(export, model, problem);
 }

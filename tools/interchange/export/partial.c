@@ -87,6 +87,14 @@ static bool is_being_written(int partial)
     return is_locked;
 }
 
+static bool is_own_name(const char *name)
+{
+    const char *const *other = tool_export_other_names();
+    while (*other && strcmp(name, *other) != 0)
+        other++;
+    return *other || ends_in(name, ".safetensors");
+}
+
 /* Files of ours; what else lies there keeps the folder. */
 static bool remove_locked(int parent, const char *name, int partial)
 {
@@ -99,8 +107,7 @@ static bool remove_locked(int parent, const char *name, int partial)
         return false;
     DIR *folder = fdopendir(dup(partial));
     for (const struct dirent *entry; folder && (entry = readdir(folder));)
-        if (ends_in(entry->d_name, ".safetensors") || strcmp(entry->d_name, "config.json") == 0 ||
-            strcmp(entry->d_name, "adapter_config.json") == 0 || strcmp(entry->d_name, "model.safetensors.index.json") == 0)
+        if (is_own_name(entry->d_name))
             unlinkat(partial, entry->d_name, 0);
     if (folder)
         closedir(folder);
