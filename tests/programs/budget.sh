@@ -111,13 +111,13 @@ sed 's/"disk_bytes_per_s": 1e9, //' rates.json >memory.json
     grep -q "^budget: only plans without a disk: memory.json has no 'disk_bytes_per_s'" out
 result $? 'rates without a disk leave everything in memory, and a line says so'
 "$train" $quick --plan --rates memory.json --budget 1000 >out 2>err
-[ $? = 2 ] && grep -q 'a disk by --offload-folder, takes less' err
+[ $? = 2 ] && grep -q "or a disk (disk_bytes_per_s of --rates; train's --offload-folder), takes less" err
 result $? 'too little without a disk: one is named as a remedy'
 if [ "$(stat -f -c %T /dev/shm 2>/dev/null)" = tmpfs ]; then
     for rates in '' "--rates $work/rates.json"; do
         # shellcheck disable=SC2086
         (cd /dev/shm && "$train" $quick --steps 1 --sample 0 --peak-seconds 0 $rates --budget 2800000) >out 2>err
-        [ $? = 2 ] && grep -q 'a disk by --offload-folder, takes less' err &&
+        [ $? = 2 ] && grep -q "or a disk (disk_bytes_per_s of --rates; train's --offload-folder), takes less" err &&
             (cd /dev/shm && "$train" $quick --steps 1 --sample 0 --peak-seconds 0 $rates --budget $((most - 1))) >out 2>err &&
             [ "$(grep -c '^budget: only plans without a disk: .* lies in memory (tmpfs)' out)" = 1 ] && [ -n "$(hash_of out)" ]
         result $? "a current folder in memory: only plans without a disk${rates:+, with rates of one}"
@@ -270,6 +270,14 @@ plan_refused 'one size with a GPU'"'"'s kernels' 'DEVICE,HOST' --budget 1GiB --r
 plan_refused 'two sizes with those of a CPU' 'one size' --kernels cpu --budget 1GiB,1GiB --rates rates.json
 plan_refused 'a setting that the budget chooses' 'leave --slots out' --kernels cpu --budget 1GiB --rates rates.json --slots 1,1
 plan_refused 'another search' 'leave --fit out' --kernels cpu --budget 1GiB --rates rates.json --fit max-batch --device-memory 1GiB
+for wrong in 's/"disk_bytes_per_s"/"disk_bytes_per_second"/' 's/}/, "tried": {"shapes": "x"}}/' 's/}/, "pcie": 1}/'; do
+    sed "$wrong" rates.json >wrong.json
+    case $wrong in *disk*) told="'disk_bytes_per_second' is no key of it; did you mean 'disk_bytes_per_s'?" ;; *) told="no" ;; esac
+    plan_refused "rates with a key of no meaning: $wrong" "wrong.json.*$told" --kernels cpu --budget 1GiB --rates wrong.json
+done
+sed 's/}/, "about": "a machine"}/' rates.json >about.json
+"$memplan" --model ./gpt2 --kernels cpu --budget 1GiB --rates about.json >out 2>err
+result $? 'rates may say what they are of'
 plan_refused 'rates that are no file' 'nowhere.json' --kernels cpu --budget 1GiB --rates nowhere.json
 
 # --- pieces of the head

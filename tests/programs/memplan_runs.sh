@@ -481,6 +481,9 @@ rates=$(for rate in product_flops hbm_bytes_per_s node_bytes_per_s network_bytes
     printf '"%s": {"value": 1e12, "source": "a test"}, ' $rate; done)
 shares=$(for share in product_share attention_share flash_share; do printf '"%s": {"value": 0.5, "source": "a test"}, ' $share; done)
 printf '{"devices": [{"name": "bare", %s %s "memory_bytes": {"value": 5e10, "source": "a test"}}]}\n' "$rates" "$shares" >bare.json
+sed 's/"host_bytes_per_s"/"host_bytes_per_sec"/' bare.json >typo.json
+refuse 'a figure of a device by another name' "typo.json: device bare: 'host_bytes_per_sec' is no key of it; did you mean 'host_bytes_per_s'?" \
+    --model gpt2 --devices typo.json --device bare
 run 0 'time: ' --model gpt2 --device bare --devices bare.json --time &&
     run 2 'fp32_flops of --device bare is not known' --model gpt2 --optimizer muon --device bare --devices bare.json --time
 result $? 'the time of Muon on a device without a rate for fp32'

@@ -83,12 +83,13 @@ eo_status tool_budget_find(const struct tool_plan_settings *settings, const eo_t
                                 mib(request->bytes), mib(request->host_bytes), (unsigned long long)out->least.memory_bytes,
                                 mib(out->least.memory_bytes), (unsigned long long)out->least.host_bytes,
                                 mib(out->least.host_bytes), text);
-    return tool_problem_set(problem, EO_ERR_INVALID,
-                            "--budget: %llu bytes a rank (%.1f MiB) are too few; the least is %llu (%.1f MiB%s): %s; a smaller "
-                            "--batch or --seq, more --ranks%s, takes less",
-                            (unsigned long long)request->bytes, mib(request->bytes),
-                            (unsigned long long)out->least.memory_bytes, mib(out->least.memory_bytes), cache, text,
-                            request->rates.disk_bytes_per_s > 0 ? "" : ", or a disk by --offload-folder");
+    return tool_problem_set(
+        problem, EO_ERR_INVALID,
+        "--budget: %llu bytes a rank (%.1f MiB) are too few; the least is %llu (%.1f MiB%s): %s; a smaller "
+        "--batch or --seq, more --ranks%s, takes less",
+        (unsigned long long)request->bytes, mib(request->bytes), (unsigned long long)out->least.memory_bytes,
+        mib(out->least.memory_bytes), cache, text,
+        request->rates.disk_bytes_per_s > 0 ? "" : ", or a disk (disk_bytes_per_s of --rates; train's --offload-folder)");
 }
 
 void tool_budget_take(struct tool_plan_settings *settings, const struct tool_plan_settings *chosen)

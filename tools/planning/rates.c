@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tools/shared/open_file.h"
+#include "tools/shared/word_distance.h"
 
 static const struct {
     const char *name;
@@ -120,13 +121,31 @@ const char *tool_rates_parse(const json_t *object, struct tool_rates *out)
     return tool_rates_lack(out);
 }
 
+/* A checkpoint of a later train may have more; in a file it is a mistake. */
+static eo_status check_rate_keys(const json_t *object, const char *path, struct tool_problem *problem)
+{
+    const char *known[FIELDS + 3] = {"tried", "about"}, *of_tried[TRIED_FIELDS + 2] = {"shape"};
+    char what[1024];
+    for (size_t f = 0; f < FIELDS; f++)
+        known[2 + f] = fields[f].name;
+    for (size_t f = 0; f < TRIED_FIELDS; f++)
+        of_tried[1 + f] = tried_fields[f].name;
+    snprintf(what, sizeof(what), "--rates %.900s", path);
+    EO_TRY(tool_check_keys(object, known, what, problem));
+    snprintf(what, sizeof(what), "--rates %.900s: tried", path);
+    return tool_check_keys(json_object_get(object, "tried"), of_tried, what, problem);
+}
+
 eo_status tool_rates_read(const char *path, struct tool_rates *out, struct tool_problem *problem)
 {
     enum { BYTES_MAX = 65536 };
     json_t *root;
     EO_TRY(tool_open_json(&root, BYTES_MAX, "--rates", path, problem));
     const char *lacks = tool_rates_parse(root, out);
+    const eo_status status = check_rate_keys(root, path, problem);
     json_decref(root);
+    if (status < 0) /* what is missing may be there by another name */
+        return status;
     if (lacks)
         return tool_problem_set(problem, EO_ERR_INVALID, 
                                 "--rates %s: '%s' is missing, or no number from 1 to 1e21 (latency: 0 to 3600, cache: 0 to "

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/shared/word_distance.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#include "base/plain_text.h"
 
 static char dashed(char letter)
 {
@@ -32,4 +35,27 @@ size_t tool_word_distance(const char *wrong, size_t length, const char *name)
         }
     }
     return rows[length % 3][width];
+}
+
+eo_status tool_check_keys(const json_t *object, const char *const *known, const char *what, struct tool_problem *problem)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value)
+    {
+        const char *nearest = known[0];
+        size_t least = SIZE_MAX, far;
+        for (const char *const *name = known; *name; name++)
+            if ((far = tool_word_distance(key, strlen(key), *name)) < least) {
+                least = far;
+                nearest = *name;
+            }
+        if (least == 0 && strcmp(key, nearest) == 0)
+            continue;
+        char shown[TOOL_WORD_BYTES_MAX];
+        snprintf(shown, sizeof(shown), "%s", key);
+        eo_text_clean(shown);
+        return tool_problem_set(problem, EO_ERR_INVALID, "%s: '%s' is no key of it; did you mean '%s'?", what, shown, nearest);
+    }
+    return EO_OK;
 }

@@ -14,6 +14,7 @@
 #include "base/plain_text.h"
 #include "tools/memplan/plan/plan.h"
 #include "tools/memplan_devices.h"
+#include "tools/shared/word_distance.h"
 
 enum { DEVICES_MAX = 64, NAME_MAX_BYTES = 40, SOURCE_MAX_BYTES = 120 };
 
@@ -60,10 +61,16 @@ static eo_status take_rates(struct device *d, const json_t *row, const char *pat
         {"float8_flops", &r->float8_flops},        {"float8_share", &r->float8_share},
         {"fp32_flops", &r->fp32_flops},
         {"host_memory_bytes_per_s", &r->host_memory_bytes}, {"disk_bytes_per_s", &r->disk_bytes}};
-    enum { NEEDED = 8 }; /* the rest is of some runs alone */
+    enum { NEEDED = 8, ALL = sizeof(figures) / sizeof(figures[0]) }; /* the rest is of some runs alone */
+    const char *keys[ALL + 5] = {"name", "like", "about", "memory_bytes"};
+    char what[1024];
+    for (size_t i = 0; i < ALL; i++)
+        keys[4 + i] = figures[i].key;
+    snprintf(what, sizeof(what), "%.900s: device %s", path, d->name);
+    EO_TRY(tool_check_keys(row, keys, what, problem));
     uint32_t known = 0;
     const char *source;
-    for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
+    for (size_t i = 0; i < ALL; i++) {
         if (!take_figure(row, figures[i].key, figures[i].value, &source))
             return tool_problem_set(problem, EO_ERR_INVALID,
                                     "%s: device %s: '%s' has to be {\"value\": 1 or more, of shares up to 1, \"source\": text}",
@@ -108,10 +115,12 @@ static eo_status take_device(struct device *d, const json_t *row, const char *pa
 
 eo_status tool_devices_parse(const json_t *root, const char *path, struct tool_problem *problem)
 {
+    static const char *const keys[] = {"about", "devices", NULL};
     const json_t *rows = json_object_get(root, "devices");
     if (!json_is_array(rows) || json_array_size(rows) == 0)
         return tool_problem_set(problem, EO_ERR_INVALID, "%s: has no list \"devices\"; tools/memplan/plan/devices.json shows the form",
                                 path);
+    EO_TRY(tool_check_keys(root, keys, path, problem));
     for (size_t i = 0; i < json_array_size(rows); i++) {
         struct device d;
         EO_TRY(take_device(&d, json_array_get(rows, i), path, problem));
