@@ -132,6 +132,18 @@ spoil() # SED_EXPRESSION WORDS
 }
 spoil 's/\("name":"weights.block.1",[^}]*"bytes":\)/\11/' 'weights.block.1, bytes'
 result $? 'bytes of a row of the log are a difference'
+{ printf '\357\273\277' && cat log; } >spoiled
+run 0 ', every row by name, 0 differences' --kernels cpu --model tiny --verify spoiled
+result $? 'a mark of the byte order before the log is no part of it'
+sed '1s/}/,/' log >spoiled
+run 2 'spoiled: line 1 is no JSON' --kernels cpu --model tiny --world 2 $base --verify spoiled
+result $? 'a line that is no JSON is refused by its number'
+sed 1d log >spoiled
+run 2 'spoiled: the log has no line with a plan' --kernels cpu --model tiny --world 2 $base --verify spoiled
+result $? 'a log without a plan is no success'
+{ cat log && printf '{"step":3,"lo'; } >spoiled
+run 0 ', every row by name, 0 differences' --kernels cpu --model tiny --verify spoiled
+result $? 'a last line that a killed run left is passed over'
 spoil 's/\("name":"gradient.block.1",[^}]*"offset":\)/\11/' 'gradient.block.1, offset'
 result $? 'the offset of a row of the log is a difference'
 spoil 's/{"name":"state0.block.1"[^}]*},//' 'is only in the plan'

@@ -110,7 +110,7 @@ struct verification {
     const struct tool_memplan *memplan;
     uint32_t compared, differences;
     bool *seen; /* by row */
-    bool any_rows;
+    bool any_rows, is_log; /* is_log: some line is an object of a log */
 };
 
 static void compare_number(struct verification *v, const char *what, uint64_t planned, uint64_t run)
@@ -199,21 +199,38 @@ static void take_json_line(struct verification *v, const json_t *line)
     }
 }
 
-static eo_status read_lines(struct verification *v, FILE *file)
+/* A line without the mark of a byte order that some programs put before the first. */
+static char *past_mark(char *line)
 {
-    char *line = NULL;
+    static const char mark[] = "\xef\xbb\xbf";
+    return strncmp(line, mark, strlen(mark)) == 0 ? line + strlen(mark) : line;
+}
+
+/* A last line without an end was cut off with its run. */
+static eo_status read_lines(struct verification *v, FILE *file, const char *path, struct tool_problem *problem)
+{
+    char *room = NULL;
     size_t capacity = 0;
-    while (getline(&line, &capacity, file) > 0) {
+    eo_status status = EO_OK;
+    for (unsigned long long number = 1; status >= 0 && getline(&room, &capacity, file) > 0; number++) {
         json_error_t error;
-        json_t *object = line[0] == '{' ? json_loads(line, 0, &error) : NULL;
+        const char *line = past_mark(room);
+        const bool is_object = line[0] == '{';
+        json_t *object = is_object ? json_loads(line, 0, &error) : NULL;
+        if (is_object && !object)
+            eo_text_clean(error.text);
+        if (is_object && !object && strchr(line, '\n'))
+            status =
+                tool_problem_set(problem, EO_ERR_INVALID, "--verify %s: line %llu is no JSON: %s", path, number, error.text);
+        v->is_log = v->is_log || object;
         if (object)
             take_json_line(v, object);
         else if (line[0] == ' ')
             take_printed_row(v, line);
         json_decref(object);
     }
-    free(line);
-    return EO_OK;
+    free(room);
+    return status;
 }
 
 bool tool_memplan_logged_settings(const char *path, char words[TOOL_PLAN_WORDS_MAX])
@@ -227,10 +244,11 @@ bool tool_memplan_logged_settings(const char *path, char words[TOOL_PLAN_WORDS_M
     if (tool_open_stream(&file, "--verify", path, &problem) < 0)
         return false;
     while (words[0] == '\0' && getline(&line, &capacity, file) > 0) {
-        json_t *object = line[0] == '{' ? json_loads(line, 0, NULL) : NULL;
+        const char *text = past_mark(line);
+        json_t *object = text[0] == '{' ? json_loads(text, 0, NULL) : NULL;
         const char *found = json_string_value(json_object_get(object, "settings"));
-        if (!object && strncmp(line, mark, strlen(mark)) == 0)
-            found = line + strlen(mark);
+        if (!object && strncmp(text, mark, strlen(mark)) == 0)
+            found = text + strlen(mark);
         if (found)
             snprintf(words, TOOL_PLAN_WORDS_MAX, "%.*s", (int)strcspn(found, "\n"), found);
         json_decref(object);
@@ -249,8 +267,8 @@ eo_status tool_memplan_verify(FILE *out, const char *path, const struct tool_mem
     EO_TRY(tool_open_stream(&file, "--verify", path, problem));
     struct verification v = {.out = out, .memplan = memplan,
                              .seen = calloc(memplan->summary.row_count + 1, sizeof(*v.seen))};
-    eo_status status =
-        v.seen ? read_lines(&v, file) : tool_problem_set(problem, EO_ERR_NO_MEMORY, "--verify %s: no memory", path);
+    eo_status status = v.seen ? read_lines(&v, file, path, problem)
+                              : tool_problem_set(problem, EO_ERR_NO_MEMORY, "--verify %s: no memory", path);
     for (uint32_t r = 0; status >= 0 && v.any_rows && r < memplan->summary.row_count; r++) {
         eo_plan_row row;
         if (v.seen[r] || eo_plan_get_row(memplan->plan, r, &row) < 0)
@@ -264,6 +282,9 @@ eo_status tool_memplan_verify(FILE *out, const char *path, const struct tool_mem
         status = tool_problem_set(problem, EO_ERR_INVALID,
                                   "--verify %s: holds neither the summary of a log of train nor the rows of train --plan",
                                   path);
+    if (status >= 0 && v.is_log && !v.any_rows)
+        status = tool_problem_set(problem, EO_ERR_INVALID,
+                                  "--verify %s: the log has no line with a plan; give a whole log of train", path);
     if (status >= 0)
         fprintf(out, "verify %s: %u figures compared%s, %u difference%s\n", path, v.compared,
                 v.any_rows ? ", every row by name" : "", v.differences, v.differences == 1 ? "" : "s");
