@@ -134,7 +134,7 @@ Test(hostile, what_a_folder_says_falsely_is_refused_by_file_field_and_value)
         const char *file, *from, *to, *words[3];
     } cases[] = {
         {index, "\"model-00001-of-00003.safetensors\"", "\"../secret.safetensors\"",
-         {"index.json", "'transformer.wte.weight'", "'../secret.safetensors'"}},
+         {"index.json", "'wte.weight'", "'../secret.safetensors'"}},
         {index, "\"model-00001-of-00003.safetensors\"", "\"/etc/passwd\"", {"'/etc/passwd'", "not a plain name", "index.json"}},
         {index, "\"model-00001-of-00003.safetensors\"", "\"..\"", {"'..'", "not a plain name", "index.json"}},
         {index, "\"model-00001-of-00003.safetensors\"", "\"\"", {"''", "not a plain name", "index.json"}},
@@ -142,10 +142,10 @@ Test(hostile, what_a_folder_says_falsely_is_refused_by_file_field_and_value)
         {index, "\"model-00001-of-00003.safetensors\"", "null", {"(no string)", "not a plain name", "index.json"}},
         {index, "\"model-00001-of-00003.safetensors\"", "\"none.safetensors\"", {"4 files; of these only 3", "index.json", ""}},
         {index, "\"model-00001-of-00003.safetensors\"", "\"model-00002-of-00003.safetensors\"",
-         {"'transformer.wte.weight' should be in", "model-00002", "but is in model-00001"}},
+         {"'wte.weight' should be in", "model-00002", "but is in model-00001"}},
         {index, "\"weight_map\"", "\"weight_mop\"", {"has no weight_map", "index.json", ""}},
-        {index, "\"transformer.wpe.weight\"", "\"transformer.wte.weight\"", {"duplicate", "index.json", ""}},
-        {index, "\"transformer.wpe.weight\"", "\"transformer.wxe.weight\"", {"'transformer.wxe.weight'", "in none of its files", ""}},
+        {index, "\"wpe.weight\"", "\"wte.weight\"", {"duplicate", "index.json", ""}},
+        {index, "\"wpe.weight\"", "\"wxe.weight\"", {"'wxe.weight'", "in none of its files", ""}},
         {first, "\"F32\"", "\"I32\"", {"'wte.weight' has dtype I32", "F32, BF16 and F16", first}},
         {first, "\"F32\"", "null", {"dtype '(none)'", "wte.weight", first}},
         {first, "\"F32\"", "\"F64\"", {"88 elements of F64, but 352 bytes", "wte.weight", first}},
@@ -158,10 +158,10 @@ Test(hostile, what_a_folder_says_falsely_is_refused_by_file_field_and_value)
         {first, "[0,352]", "[4,356]", {"", first, ""}},
         {first, "[0,352]", "[0,9223372036854775807]", {"outside the file", "wte.weight", first}},
         {first, "[0,352]", "null", {"lacks its shape", "wte.weight", first}},
-        {first, "\"transformer.wpe.weight\"", "\"transformer.wte.weight\"", {"duplicate", first, ""}},
-        {first, "\"transformer.wpe.weight\"", "\"transformer.h.9.ln_1.bias\"", {"'transformer.wpe.weight' is in none of its files", "index.json", ""}},
-        {index, "\"transformer.wpe.weight\": \"model-00001-of-00003.safetensors\",", "",
-         {"does not name tensor 'transformer.wpe.weight'", "index.json", first}},
+        {first, "\"wpe.weight\"", "\"wte.weight\"", {"duplicate", first, ""}},
+        {first, "\"wpe.weight\"", "\"h.9.ln_1.bias\"", {"'wpe.weight' is in none of its files", "index.json", ""}},
+        {index, "\"wpe.weight\": \"model-00001-of-00003.safetensors\",", "",
+         {"does not name tensor 'wpe.weight'", "index.json", first}},
         {"config.json", "\"n_embd\": 8", "\"n_embd\": 16", {"but [11,16]", "wte.weight", ""}},
         {"config.json", "\"n_layer\": 1", "\"n_layer\": 2", {"missing", "h.1.", ""}},
         {"config.json", "\"gpt2\"", "\"bert\"", {"config.json", "'bert'", ""}},
@@ -253,7 +253,7 @@ Test(hostile, one_file_is_read_whatever_an_index_beside_it_says)
         tool_export_put(&export, k, values);
     cr_assert_eq(tool_export_end(&export, &problem), EO_OK, "%s", problem.text);
     read_part(&part, "model.safetensors.index.json");
-    replace(&part, "\"transformer.wpe.weight\"", "\"transformer.other.weight\"");
+    replace(&part, "\"wpe.weight\"", "\"other.weight\"");
     write_part(&part);
     cr_assert_lt(use(), 0, "the index says falsely");
     snprintf(one, sizeof(one), "%s/one/model.safetensors", folder);

@@ -115,12 +115,14 @@ eo_status tool_export_describe_folder(struct tool_export *export, const struct t
         EO_TRY(tool_export_describe_adapters(export, model, problem));
         return place_tensors(export, UINT64_MAX, problem);
     }
+    /* The published GPT-2 is the body alone, without a prefix; the head's place is beside the body. */
+    const bool has_head = export->config->family == TOOL_CONFIG_GPT2 && !model->config.tied_head;
     for (uint32_t k = 0; k < export->tensor_count; k++) {
         eo_parameter_info info;
         struct tool_export_tensor *tensor = &export->tensors[k];
         EO_TRY(eo_model_parameter(model->model, k, &info));
-        const bool in_body = export->config->family == TOOL_CONFIG_GPT2 && strcmp(info.name, "lm_head.weight") != 0;
-        snprintf(tensor->name, sizeof(tensor->name), "%s%s", in_body ? "transformer." : "", info.name);
+        const bool has_prefix = has_head && strcmp(info.name, "lm_head.weight") != 0;
+        snprintf(tensor->name, sizeof(tensor->name), "%s%s", has_prefix ? "transformer." : "", info.name);
         tensor->transposed = tool_safetensors_is_transposed(export->config, info.name);
         char fused[TOOL_FUSED_NAME_BYTES];
         uint64_t before;
