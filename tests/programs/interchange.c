@@ -402,6 +402,37 @@ static bool same_scaling(const eo_rope_scaling *a, const eo_rope_scaling *b)
            a->high_freq_factor == b->high_freq_factor && a->original_context == b->original_context;
 }
 
+/* Goal: what older or stricter readers ask for is there: the older key of linear scaling alone; of Qwen's window, which is off,
+ * both numbers. Method: the object of a config.json. */
+Test(interchange, a_config_has_what_strict_readers_ask_for)
+{
+    static const struct {
+        const eo_transformer_config *config;
+        const char *key, *value;
+    } cases[] = {
+        {&linear, "rope_scaling", "{\"type\":\"linear\",\"factor\":2.6}"},
+        {&qwen2, "sliding_window", "11"},
+        {&qwen2, "max_window_layers", "2"},
+        {&qwen2, "use_sliding_window", "false"},
+        {&qwen3, "sliding_window", "null"},
+        {&qwen3, "max_window_layers", "2"},
+        {&qwen3, "use_sliding_window", "false"},
+        {&llama, "rope_scaling", NULL},
+        {&llama, "max_window_layers", NULL},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct tool_export_model model = {.config = *cases[i].config};
+        char *text = tool_json_text(2, tool_export_config, &(struct tool_export_config){&model, EO_DTYPE_FP32});
+        json_t *file = json_loads(text, 0, NULL);
+        char *value = json_dumps(json_object_get(file, cases[i].key), JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+        cr_assert((!value && !cases[i].value) || (value && cases[i].value && strcmp(value, cases[i].value) == 0), "%s: %s",
+                  cases[i].key, text);
+        free(value);
+        free(text);
+        json_decref(file);
+    }
+}
+
 /* Goal: scaled positions stay with their weights, to the bit. Method: through a config.json, and through the settings that a
  * checkpoint keeps; those of before know nothing of it, and those of later kinds are not taken for plain ones. */
 Test(interchange, positions_are_scaled_alike_after_an_export_and_from_a_checkpoint)

@@ -57,10 +57,10 @@ static void write_gpt2_fields(struct eo_json *json, const eo_transformer_config 
 }
 
 /* As published since 2024; newer readers take it too, and move it into rope_parameters. */
-void tool_export_rope(struct eo_json *json, const eo_rope_scaling *scaling)
+void tool_export_rope(struct eo_json *json, const eo_rope_scaling *scaling, const char *linear_key)
 {
     if (scaling->kind == EO_ROPE_LINEAR)
-        eo_json_write(json, "'rope_scaling': {'rope_type': 'linear', 'factor': %g}", shortest_real(scaling->factor));
+        eo_json_write(json, "'rope_scaling': {%s: 'linear', 'factor': %g}", linear_key, shortest_real(scaling->factor));
     else if (scaling->kind != EO_ROPE_PLAIN)
         eo_json_write(json,
                       "'rope_scaling': {'rope_type': 'llama3', 'factor': %g, 'low_freq_factor': %g,"
@@ -81,15 +81,17 @@ static void write_llama_fields(struct eo_json *json, const eo_transformer_config
         eo_json_write(json, "'original_max_position_embeddings': %u", c->context);
     else
         eo_json_write(json, "'head_dim': %u", c->head_size ? c->head_size : c->width / c->head_count);
-    tool_export_rope(json, &c->rope_scaling);
+    tool_export_rope(json, &c->rope_scaling, "type"); /* older readers refuse or pass over the newer key */
     if (family == TOOL_CONFIG_LLAMA)
         eo_json_write(json, "'attention_bias': false, 'mlp_bias': false");
     else if (family == TOOL_CONFIG_QWEN3)
         eo_json_write(json, "'attention_bias': false");
-    if (family != TOOL_CONFIG_LLAMA) /* Mistral's default is a window */
+    if (family == TOOL_CONFIG_QWEN2) /* some readers (candle) take a number alone, though it is off */
+        eo_json_write(json, "'sliding_window': %u", c->context);
+    else if (family != TOOL_CONFIG_LLAMA) /* Mistral's default is a window */
         eo_json_write(json, "'sliding_window': null");
-    if (family == TOOL_CONFIG_QWEN2 || family == TOOL_CONFIG_QWEN3)
-        eo_json_write(json, "'use_sliding_window': false");
+    if (family == TOOL_CONFIG_QWEN2 || family == TOOL_CONFIG_QWEN3) /* of some readers max_window_layers has no default */
+        eo_json_write(json, "'use_sliding_window': false, 'max_window_layers': %u", c->layer_count);
 }
 
 /* Ids of tokens that the weights know nothing of: those of the file that the model was made from, or none. */

@@ -137,8 +137,9 @@ EO_NODISCARD eo_status tool_export_write_headers(struct tool_export *export, con
  */
 void tool_export_published(struct eo_json *json, const struct tool_export_model *model);
 
-/* export_config.c: the member rope_scaling of a config.json, where positions are scaled; else nothing. */
-void tool_export_rope(struct eo_json *json, const eo_rope_scaling *scaling);
+/* export_config.c: the member rope_scaling of a config.json, where positions are scaled; else nothing. Linear scaling stands
+ * under this key. */
+void tool_export_rope(struct eo_json *json, const eo_rope_scaling *scaling, const char *linear_key);
 
 /* export_config.c: a config.json; `config` is a struct tool_export_config. Check comes before: EO_ERR_UNSUPPORTED. */
 struct tool_export_config {

@@ -68,7 +68,7 @@ static void describe_model(struct eo_json *json, const eo_transformer_config *c,
                   (double)c->rope_theta, c->qkv_bias, c->qk_norm, settings->half_blocks,
                   settings->unit_blocks > 1 ? settings->unit_blocks : 1);
     tool_export_published(json, &model);
-    tool_export_rope(json, &c->rope_scaling);
+    tool_export_rope(json, &c->rope_scaling, "rope_type");
     if (c->initial_deviation != 0)
         eo_json_write(json, "'initial_deviation': %g", (double)c->initial_deviation);
     if (settings->lora.rank)
