@@ -53,9 +53,11 @@ static void put_slice(struct eo_json *json, const struct eo_timeline_entry *entr
     const char *name = entry->name ? entry->name : "";
     eo_json_write(json,
                   "\n{'name': %s, 'cat': %s, 'ph': 'X', 'pid': %u, 'tid': %u, 'ts': %.3f, 'dur': %.3f,"
-                  "'args': {'step': %" PRIu64 ", 'operation': %u, 'live_bytes': %" PRIu64,
+                  "'args': {'step': %" PRIu64 ", 'operation': %u",
                   is_wait ? "wait" : name, is_wait ? "wait" : entry->category, rank, entry->queue, trace_us(begin_ns),
-                  trace_us(end_ns - begin_ns), entry->step, entry->operation, entry->live_bytes);
+                  trace_us(end_ns - begin_ns), entry->step, entry->operation);
+    if (entry->live_bytes) /* of dynamic mode alone: something always lives in it */
+        eo_json_write(json, "'live_bytes': %" PRIu64, entry->live_bytes);
     if (is_wait)
         eo_json_write(json, "'before': %s}}", name);
     else /* For a collective: enqueued, but behind others or before its peers. */

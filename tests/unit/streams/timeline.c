@@ -212,6 +212,7 @@ Test(timeline, writes_slices_and_waits)
     cr_expect_eq(occurrences(output.text, "\"name\":\"gather\",\"cat\":\"compute\",\"ph\":\"X\",\"pid\":7,\"tid\":1,"
                                           "\"ts\":5.000,\"dur\":4.000"), 1);
     cr_expect_eq(occurrences(output.text, "\"live_bytes\":4096,\"waited_us\":4.000"), 1);
+    cr_expect_eq(occurrences(output.text, "live_bytes"), 1, "where nobody measured it, it is not 0: %s", output.text);
     cr_expect_eq(occurrences(output.text, "unfinished"), 0);
     eo_timeline_fini(&timeline);
 }
