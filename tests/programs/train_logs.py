@@ -261,6 +261,27 @@ def check_neighbours():
            os.stat("beside.csv.new").st_size == 6, "a table that is continued keeps its rights, and files beside it", [done.stderr, before ^ after])
 
 
+def check_other_programs():
+    """A table is numbers to a data frame, whatever happened; and goes on after another program has saved it."""
+    words = ("--csv", "spoiled.csv", "--log-norms", "--checkpoint", "spoiled", "--checkpoint-every", "3")
+    done = run("--steps", "6", "--lr", "1e25", "--clip", "0", "--on-not-finite", "skip", *words)
+    with open("spoiled.csv", encoding="utf-8") as file:
+        text = file.read()
+    values = set(text.replace("\n", ",").split(",")[:-1])
+    odd = {value for value in values if re.search("nan|inf", value, re.I)}
+    result(done.returncode == 0 and odd and odd <= {"NaN", "Inf", "-Inf"}, "a loss that is not finite is a number by its name in data frames",
+           [done.stderr, odd])
+    for end in "\n", "\r\n":
+        with open("spoiled.csv", "w", encoding="utf-8", newline=end) as file:
+            file.write(text)
+        done = run("--steps", "4", "--on-not-finite", "skip", *words, "--resume", "spoiled/step-000000000003")
+        with open("spoiled.csv", encoding="utf-8", newline="") as file:
+            again = file.read()
+        kept = "".join(line for line in text.splitlines(True)[:4])
+        result(done.returncode == 0 and again.startswith(kept) and again.count("\n") == 5 and "\r" not in again,
+               f"such a table is continued, with lines that end in {end!r}", [done.stderr, again[-200:]])
+
+
 def check_refusals():
     with open("other.csv", "w", encoding="utf-8") as file:
         file.write("name,price\n")
@@ -288,5 +309,6 @@ with tempfile.TemporaryDirectory() as work:
     check_early_stop()
     check_other_validation()
     check_neighbours()
+    check_other_programs()
     check_refusals()
 finish()

@@ -2,10 +2,28 @@
 #include "tools/logs/csv.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tools/shared/overwrite.h"
+
+/* NaN, Inf and -Inf: with printf's nan a data frame takes the whole column for text. */
+static void put_real(FILE *file, int digits, double value)
+{
+    if (isnan(value))
+        fputs("NaN", file);
+    else if (isinf(value))
+        fputs(value < 0 ? "-Inf" : "Inf", file);
+    else
+        fprintf(file, "%.*g", digits, value);
+}
+
+/* A line without its end, which a spreadsheet writes as \r\n. */
+static void cut_end(char *line)
+{
+    line[strcspn(line, "\r\n")] = '\0';
+}
 
 /* What is there must have the columns that will be written. */
 static eo_status check_columns(const char *path, const char *more, struct tool_problem *problem)
@@ -15,8 +33,10 @@ static eo_status check_columns(const char *path, const char *more, struct tool_p
     size_t room = 0;
     const ssize_t length = file ? getline(&line, &room, file) : -1;
     const size_t ours = strlen(TOOL_CSV_HEAD);
+    if (length > 0)
+        cut_end(line);
     const bool same = length <= 0 || strncmp(line, TOOL_CSV_HEAD, ours) != 0 || /* not a table: tool_overwrite_check says so */
-                      (strncmp(line + ours, more, strlen(more)) == 0 && strcmp(line + ours + strlen(more), "\n") == 0);
+                      strcmp(line + ours, more) == 0;
     free(line);
     if (file)
         fclose(file);
@@ -44,10 +64,17 @@ void tool_csv_step(struct tool_step_log *table, const struct tool_csv_step *step
 {
     if (!table->file)
         return;
-    fprintf(table->file, "%" PRIu64 ",%.9g,%.9g,%.9g,%.6g,%.6g,", step->step, step->loss, step->gradient_norm,
-            step->learning_rate, step->step_s, step->tokens_per_s);
-    for (uint32_t i = 0; i < more_count; i++)
-        fprintf(table->file, ",%.9g", more[i]);
+    const double values[] = {step->loss, step->gradient_norm, step->learning_rate, step->step_s, step->tokens_per_s};
+    fprintf(table->file, "%" PRIu64, step->step);
+    for (int i = 0; i < 5; i++) {
+        putc(',', table->file);
+        put_real(table->file, i < 3 ? 9 : 6, values[i]);
+    }
+    putc(',', table->file);
+    for (uint32_t i = 0; i < more_count; i++) {
+        putc(',', table->file);
+        put_real(table->file, 9, more[i]);
+    }
     tool_step_log_end(table);
 }
 
@@ -55,7 +82,8 @@ void tool_csv_validation(struct tool_step_log *table, uint64_t step, double loss
 {
     if (!table->file)
         return;
-    fprintf(table->file, "%" PRIu64 ",,,,,,%.9g", step, loss);
+    fprintf(table->file, "%" PRIu64 ",,,,,,", step);
+    put_real(table->file, 9, loss);
     for (uint32_t i = 0; i < more_count; i++)
         putc(',', table->file);
     tool_step_log_end(table);

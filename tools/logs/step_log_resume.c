@@ -44,9 +44,13 @@ static bool copy_lines(FILE *from, FILE *to, const char *option, uint64_t step)
     char *line = NULL;
     size_t room = 0;
     bool good = true;
-    while (good && getline(&line, &room, from) > 0)
+    ssize_t length;
+    while (good && (length = getline(&line, &room, from)) > 0) {
+        if (length > 1 && strcmp(line + length - 2, "\r\n") == 0) /* saved by another program: one end for all lines */
+            strcpy(line + length - 2, "\n");
         if (is_kept(option, line, step))
             good = fputs(line, to) >= 0 && (strchr(line, '\n') || fputc('\n', to) != EOF); /* the last one may be cut */
+    }
     free(line);
     return good && !ferror(from) && fflush(to) == 0 && (fsync(fileno(to)) == 0 || errno == EINVAL);
 }
