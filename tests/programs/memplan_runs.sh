@@ -258,8 +258,9 @@ run 1 'would fit: --recompute all' --model llama-3-8b --device A100-40GB --seq 8
 result $? 'what does not fit comes with what would'
 run 0 'agrees' --published && [ "$(grep -c '^| .* | \(agrees\|shown\) |$' out)" -ge 50 ] && ! grep -q WRONG out
 result $? 'published figures agree, at least 50 of them'
-run 0 '' --model gpt2-xl --set n_layer=6 --batch 4 --kernels cpu --svg arena.svg && cmp "$picture" arena.svg >err 2>&1
-result $? "README's picture is what memplan draws"
+run 0 '' --model gpt2-xl --set n_layer=6 --batch 4 --kernels cpu --svg arena.svg && cmp "$picture" arena.svg >err 2>&1 &&
+    grep -A1 '^</style>' arena.svg | tail -n 1 | grep -q '^<rect class="paper" width="100%" height="100%"/>$' # readers draw no CSS background
+result $? "README's picture is what memplan draws, on paper of its own"
 run 0 'roundup' --model qwen3-8b --explain
 result $? 'formulae are shown with their numbers'
 run 0 'roundup128(7 x 1000 / 3) x roundup64(50257) x 2' --model gpt2 --batch 7 --seq 1000 --head-chunks 3 --explain &&

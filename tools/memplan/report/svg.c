@@ -255,16 +255,18 @@ static double put_legend(const struct picture *p, double y, bool shown)
 
 /* --- the whole ----------------------------------------------------------------------------------------------------- */
 
+/* The paper is a rectangle, for outside browsers nobody draws the background of the root. */
 static void put_style(FILE *out)
 {
-    fprintf(out, "<style>\n.memplan{color:#1b1f24;background:#fff;font:12px system-ui,sans-serif}.memplan text{fill:currentColor}\n"
+    fprintf(out, "<style>\n.paper{fill:#fff}.memplan{color:#1b1f24;font:12px system-ui,sans-serif}.memplan text{fill:currentColor}\n"
             ".grid,.tick{stroke:currentColor;stroke-opacity:.18;fill:none}.tick{stroke-opacity:.6}\n"
             ".arena,.room,.peak{stroke:currentColor;fill:none}.arena{stroke-dasharray:6 4}.room{stroke:#e15759;stroke-width:2}\n"
             ".peak{stroke-dasharray:2 3}.phase{fill:currentColor;fill-opacity:.05}.p1{fill-opacity:.12}.p3{fill-opacity:.2}\n"
             ".rows rect:hover{stroke:currentColor;stroke-width:1.5}\n");
     for (int c = 0; c < EO_CATEGORY_COUNT; c++)
         fprintf(out, ".c%d{fill:%s}", c, colours[c]);
-    fprintf(out, "\n@media (prefers-color-scheme:dark){.memplan{color:#e6e9ee;background:#14171c}}\n</style>\n");
+    fprintf(out, "\n@media (prefers-color-scheme:dark){.paper{fill:#14171c}.memplan{color:#e6e9ee}}\n</style>\n"
+            "<rect class=\"paper\" width=\"100%%\" height=\"100%%\"/>\n");
 }
 
 static void put_diagrams(const struct picture *p, int map_top)
