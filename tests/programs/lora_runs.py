@@ -182,9 +182,13 @@ def check_frozen():
         result(changed == expected and before.keys() == after.keys(), f"{model}: {targets} alone change", [changed, expected])
         adapters = tensors_of(f"adapter-{model}", "adapter_model.safetensors")
         modules = sorted({re.sub(r"^base_model\.model\.(.*)\.lora_[AB]\.weight$", r"\1.weight", name) for name in adapters})
-        ranks = {name: 12 if "qkv_proj" in name else 8 if "gate_up_proj" in name else 4 for name in adapters}
-        result(modules == expected and all(ranks[name] == shape[".lora_B." in name] for name, (shape, _) in adapters.items()),
-               f"{model}: adapters have PEFT's names and ranks", [modules, expected, ranks])
+        with open(f"adapter-{model}/adapter_config.json", encoding="utf-8") as file:
+            config = json.load(file)
+        parts = 3 if model == "phi3" else 1  # of qkv_proj; all others have its rank, for many readers know one alone
+        one = (config["r"], config["lora_alpha"], config["rank_pattern"], config["alpha_pattern"]) == (4 * parts, 6 * parts, {}, {})
+        expected = ["transformer." * (model == "tiny") + name for name in expected]  # PEFT's are those of the module tree
+        result(modules == expected and one and all(shape[".lora_B." in name] == 4 * parts for name, (shape, _) in adapters.items()),
+               f"{model}: adapters have PEFT's names, and one rank", [modules, expected, config])
     done = run(train, "--init", "base-phi3", "--lora", "r=4,targets=q_proj+o_proj", "--steps", "1", "--export", "part", *QUICK)
     result(done.returncode == 2 and "add qkv_proj to its targets" in done.stderr, "phi3: an adapter of a part of a tensor is refused",
            [done.stderr])
@@ -255,6 +259,10 @@ def check_continued():
                  (lora.replace("r=4", "r=5"), lora.replace("alpha=6", "alpha=8"), "r=4,alpha=6", f"r=4,alpha=6,targets={targets[:6]}")]
         wrong = [one for one in (wrong[:3] if model == "tiny" else wrong) if one.returncode != 2 or "--init-adapter" not in one.stderr]
         result(not wrong, f"{model}: adapters of another rank, scale or targets are refused", [one.stderr for one in wrong])
+    for rank in "4", "12":
+        done = run(train, "--init", "base-phi3", "--init-adapter", "adapter-phi3", "--lora", f"r={rank},targets=all-linear", "--steps", "1", *QUICK)
+        result(done.returncode == 2 and "has one adapter for all of qkv_proj" in done.stderr, f"phi3: joined adapters are refused, r={rank}",
+               [done.stderr])
     done = run(train, "--model", "tiny", "--lora", "4", "--init-adapter", "adapter-tiny", "--steps", "1", *QUICK)
     result(done.returncode == 2 and "needs --lora and --init" in done.stderr, "adapters without their model are refused", [done.stderr])
 

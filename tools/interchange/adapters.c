@@ -114,15 +114,31 @@ static eo_status describe_fused(struct tool_export *export, const struct tool_ex
             return tool_problem_set(problem, EO_ERR_UNSUPPORTED, "--export %s: files of family %s have several layers in %s, and --lora "
                                     "names a part of them; add %s to its targets, or give --export-merged", export->path,
                                     tool_config_family_name(export->config->family), module, strrchr(module, '.') + 1);
-        const bool is_b = ends_with(info.name, LORA_B);
-        snprintf(tensor->name, sizeof(tensor->name), "base_model.model.%s%s", module, is_b ? LORA_B : LORA_A);
+        snprintf(tensor->name, sizeof(tensor->name), "base_model.model.%s%s", module,
+                 ends_with(info.name, LORA_B) ? LORA_B : LORA_A);
         tensor->goes_on = part > 0;
-        if (is_b) {
-            tensor->parts = parts, tensor->part = part;
-            tensor->columns *= parts, tensor->element_count *= parts;
-        }
+        tensor->part = part;
     }
     return EO_OK;
+}
+
+/* One rank for all adapters, that of the layer with the most parts: readers other than PEFT know one alone. B gets columns of
+ * zeros, A rows behind its own, which nobody writes; a B comes behind them in the file, so they read as zeros. */
+static void widen(struct tool_export *export)
+{
+    uint32_t most = 1;
+    for (uint32_t k = 0; k < export->tensor_count; k++)
+        most = export->tensors[k].part >= most ? export->tensors[k].part + 1 : most;
+    for (uint32_t k = 0; most > 1 && k < export->tensor_count; k++) {
+        struct tool_export_tensor *tensor = &export->tensors[k];
+        const bool is_last = k + 1 == export->tensor_count || !export->tensors[k + 1].goes_on;
+        if (ends_with(tensor->name, LORA_B)) {
+            tensor->parts = most;
+            tensor->columns *= most, tensor->element_count *= most;
+        } else if (is_last) {
+            tensor->zero_rows = (most - 1 - tensor->part) * tensor->rows;
+        }
+    }
 }
 
 eo_status tool_export_describe_adapters(struct tool_export *export, const struct tool_export_model *model,
@@ -140,29 +156,23 @@ eo_status tool_export_describe_adapters(struct tool_export *export, const struct
         snprintf(export->tensors[k].name, sizeof(export->tensors[k].name), "base_model.model.%s%s",
                  export->config->family == TOOL_CONFIG_GPT2 ? "transformer." : "", info.name);
     }
+    widen(export);
     return EO_OK;
 }
 
-enum layers_text { LAYER_NAMES, FUSED_RANKS, FUSED_ALPHAS };
-
-/* The last part of the names of all layers with adapters, once; or, of those that are several, with rank or alpha. */
-static void write_layers(struct eo_json *json, const struct tool_export_adapters *adapters, enum layers_text what)
+/* The last part of the names of all layers with adapters, once. */
+static void write_layers(struct eo_json *json, const struct tool_export_adapters *adapters)
 {
     json_t *seen = json_object();
     for (uint32_t k = 0; seen && k < eo_model_parameter_count(adapters->model->model); k++) {
         eo_parameter_info info;
         char module[TOOL_FUSED_NAME_BYTES];
-        if (eo_model_parameter(adapters->model->model, k, &info) < 0 ||
-            (!file_module(adapters->export, info.name, module) && what != LAYER_NAMES))
+        if (eo_model_parameter(adapters->model->model, k, &info) < 0)
             continue;
+        file_module(adapters->export, info.name, module);
         const char *last = strrchr(module, '.') ? strrchr(module, '.') + 1 : module;
-        const uint32_t parts = strcmp(last, "qkv_proj") == 0 ? 3 : 2;
-        if (!json_object_get(seen, last) && what == LAYER_NAMES)
+        if (!json_object_get(seen, last))
             eo_json_write(json, "%s", last);
-        else if (!json_object_get(seen, last) && what == FUSED_RANKS)
-            eo_json_write(json, "%s: %u", last, parts * adapters->model->lora->rank);
-        else if (!json_object_get(seen, last))
-            eo_json_write(json, "%s: %g", last, parts * (double)adapters->model->lora->alpha);
         json_object_set_new(seen, last, json_true());
     }
     json_decref(seen);
@@ -172,7 +182,7 @@ static void write_targets(struct eo_json *json, const struct tool_export_adapter
 {
     const char *targets = adapters->model->lora->targets;
     if (strstr(targets, "all-linear") || adapters->export->config->family == TOOL_CONFIG_PHI3) {
-        write_layers(json, adapters, LAYER_NAMES);
+        write_layers(json, adapters);
         return;
     }
     for (const char *next = targets; next; next = strchr(next, '+') ? strchr(next, '+') + 1 : NULL) {
@@ -186,13 +196,15 @@ void tool_export_adapter_config(struct eo_json *json, const void *user)
 {
     const struct tool_export_adapters *adapters = user;
     const struct tool_export_model *model = adapters->model;
-    eo_json_write(json, "{'peft_type': 'LORA', 'task_type': 'CAUSAL_LM', 'base_model_name_or_path': %s, 'r': %u, 'lora_alpha': %g,"
-                  "'lora_dropout': %g, 'bias': 'none', 'fan_in_fan_out': %i, 'inference_mode': %i, 'rank_pattern': {",
-                  model->base, model->lora->rank, (double)model->lora->alpha, 0.0, model->config.family == EO_FAMILY_GPT2, true);
-    write_layers(json, adapters, FUSED_RANKS);
-    eo_json_write(json, "}, 'alpha_pattern': {");
-    write_layers(json, adapters, FUSED_ALPHAS);
-    eo_json_write(json, "}, 'target_modules': [");
+    uint32_t parts = 1;
+    for (uint32_t k = 0; k < adapters->export->tensor_count; k++)
+        parts = adapters->export->tensors[k].parts > parts ? adapters->export->tensors[k].parts : parts;
+    eo_json_write(json,
+                  "{'peft_type': 'LORA', 'task_type': 'CAUSAL_LM', 'base_model_name_or_path': %s, 'r': %u, 'lora_alpha': %g,"
+                  "'lora_dropout': %g, 'bias': 'none', 'fan_in_fan_out': %i, 'inference_mode': %i, 'rank_pattern': {},"
+                  "'alpha_pattern': {}, 'target_modules': [",
+                  model->base, parts * model->lora->rank, parts * (double)model->lora->alpha, 0.0,
+                  model->config.family == EO_FAMILY_GPT2, true);
     write_targets(json, adapters);
     eo_json_write(json, "]}");
 }

@@ -326,6 +326,22 @@ static const char *find_unknown(const json_t *config)
     return bias && strcmp(bias, "none") != 0 ? "bias" : NULL;
 }
 
+/* A layer of Phi-3's files that is several here, with one adapter for all of them; NULL: there is none. */
+static const char *find_joined(const struct tool_import *import, const json_t *config)
+{
+    size_t i;
+    json_t *target;
+    if (!import->model_config || import->model_config->family != TOOL_CONFIG_PHI3)
+        return NULL;
+    json_array_foreach(json_object_get(config, "target_modules"), i, target)
+    {
+        const char *name = json_string_value(target);
+        if (name && (strcmp(name, "qkv_proj") == 0 || strcmp(name, "gate_up_proj") == 0))
+            return name;
+    }
+    return NULL;
+}
+
 /* What is trained goes on as it was trained: another scale, or a kind of adapter that is not computed here, is refused. */
 static eo_status read_adapter_config(struct tool_import *import, const char *folder, const eo_lora *lora,
                                      struct tool_problem *problem)
@@ -338,7 +354,7 @@ static eo_status read_adapter_config(struct tool_import *import, const char *fol
     json_t *config;
     EO_TRY(tool_open_json(&config, 1 << 20, "--init-adapter", path, problem));
     eo_status status = EO_OK;
-    const char *unknown = find_unknown(config);
+    const char *unknown = find_unknown(config), *joined = find_joined(import, config);
     if (json_unpack(config, "{s:s, s:I, s:F}", "peft_type", &type, "r", &rank, "lora_alpha", &alpha) != 0)
         status = REFUSE("--init-adapter %s: is no configuration of a LoRA by PEFT", path);
     else if (strcmp(type, "LORA") != 0)
@@ -346,6 +362,11 @@ static eo_status read_adapter_config(struct tool_import *import, const char *fol
     else if (unknown)
         status = REFUSE("--init-adapter %s: an adapter with %s is not computed here; give one of r, lora_alpha and target_modules alone",
                         path, unknown);
+    else if (joined)
+        status = REFUSE(
+            "--init-adapter %s: has one adapter for all of %s, which is several layers here, each with its own; go on from "
+            "a checkpoint, with --resume",
+            path, joined);
     else if (rank != lora->rank || !is_near((float)alpha, lora->alpha))
         status = REFUSE("--init-adapter %s: r is %lld and lora_alpha %g, but --lora has r=%u,alpha=%g; give the same", path,
                         (long long)rank, alpha, lora->rank, (double)lora->alpha);

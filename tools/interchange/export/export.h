@@ -53,6 +53,7 @@ struct tool_export_tensor {
     bool goes_on; /* with the rows of the file's tensor that the parameter before has begun */
     uint32_t parts, part; /* of an adapter of several layers: its columns in the file are those of so many parameters, this one's
                              are the part-th of them, and the others of its rows are 0. 0: the file has what the model has */
+    uint64_t zero_rows;   /* behind its own */
 };
 
 struct tool_export {

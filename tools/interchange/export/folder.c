@@ -36,9 +36,9 @@ static eo_status read_own_config(struct tool_export *export, const struct tool_e
 /* Rows of the file's tensor that parameter k begins. */
 static uint64_t rows_of(const struct tool_export *export, uint32_t k)
 {
-    uint64_t rows = export->tensors[k].rows;
+    uint64_t rows = export->tensors[k].rows + export->tensors[k].zero_rows;
     while (++k < export->tensor_count && export->tensors[k].goes_on)
-        rows += export->tensors[k].rows;
+        rows += export->tensors[k].rows + export->tensors[k].zero_rows;
     return rows;
 }
 
@@ -83,7 +83,8 @@ static eo_status place_tensors(struct tool_export *export, uint64_t file_bytes, 
     export->file_count = 1;
     for (uint32_t k = 0; k < export->tensor_count; k++) {
         struct tool_export_tensor *tensor = &export->tensors[k];
-        const uint64_t bytes = tensor->element_count * tool_element_bytes(export->element);
+        const uint64_t bytes =
+            (tensor->element_count + tensor->zero_rows * tensor->columns) * tool_element_bytes(export->element);
         const uint64_t whole = rows_of(export, k) * tensor->columns * tool_element_bytes(export->element);
         struct tool_export_file *file = &export->files[export->file_count - 1];
         if (file->tensor_bytes && !tensor->goes_on && (whole > file_bytes || file->tensor_bytes > file_bytes - whole)) {
