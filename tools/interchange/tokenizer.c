@@ -232,7 +232,8 @@ eo_status tool_tokenizer_load(struct tool_tokenizer *tokenizer, const char *opti
     if (status < 0)
         tool_tokenizer_fini(tokenizer);
     struct tool_problem unread; /* told above */
-    const eo_status hashed = hash_file(&tokenizer->hash, option, file, status < 0 ? &unread : problem);
+    const bool is_too_large = stat(file, &info) == 0 && info.st_size > TOKENIZER_BYTES_MAX; /* no token file is of such a one */
+    const eo_status hashed = is_too_large ? EO_OK : hash_file(&tokenizer->hash, option, file, status < 0 ? &unread : problem);
     if (hashed < 0)
         tool_tokenizer_fini(tokenizer);
     return status < 0 ? status : hashed;
