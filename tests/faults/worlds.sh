@@ -220,7 +220,9 @@ wait $pid
 result $? 'signals go to all ranks'
 rm "$work"/up-*
 # A shell starts what runs beside it with SIGINT ignored.
-env --default-signal=INT "$launch" -n 2 sh -c 'trap "echo stop; exit 0" INT; echo $$ >'"$work"'/up-$EVENODD_RANK; while :; do sleep 0.05; done' \
+# One child for all the time: a shell that waits for a stopped child to exec (vfork) is not in state T.
+env --default-signal=INT "$launch" -n 2 sh -c 'sleep 600 & trap "echo stop; kill $!; exit 0" INT
+    echo $$ >'"$work"'/up-$EVENODD_RANK; while :; do wait $!; done' \
     >"$work/out" 2>"$work/err" &
 pid=$!
 while [ ! -s "$work/up-0" ] || [ ! -s "$work/up-1" ]; do sleep 0.02; done
