@@ -4,8 +4,8 @@
  * they belong to. Or merged into it: W + alpha / rank B A in the place of W.
  *
  * Phi-3's files have q, k and v in one layer, which has one adapter. Theirs are three: then A has the rows of all, and B each one's
- * columns beside zeros. So the rank is three times as large, and alpha too; that of all others in the folder as well, with zeros, for many readers know
- * one rank alone.
+ * columns beside zeros. So the rank is three times as large, and alpha too; the same with gate and up, two. The folder's other
+ * adapters get that rank by zeros: many readers know one rank alone.
  */
 #ifndef EO_TOOLS_INTERCHANGE_ADAPTERS_H
 #define EO_TOOLS_INTERCHANGE_ADAPTERS_H

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "tools/run/machine/control_groups.h"
+
 static uint64_t smaller(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -29,12 +31,12 @@ static uint64_t number_in(const char *path, const char *key)
 }
 
 /* What is left of one group's limit. File cache that can be dropped counts as free. */
-static uint64_t group_available(const char *folder, const char *limit_name, const char *used_name)
+static uint64_t group_available(const char *folder, bool is_second)
 {
-    char path[4200];
-    snprintf(path, sizeof(path), "%s/%s", folder, limit_name);
+    char path[TOOL_GROUP_PATH_MAX + 64];
+    snprintf(path, sizeof(path), "%s/%s", folder, is_second ? "memory.max" : "memory.limit_in_bytes");
     const uint64_t limit = number_in(path, "");
-    snprintf(path, sizeof(path), "%s/%s", folder, used_name);
+    snprintf(path, sizeof(path), "%s/%s", folder, is_second ? "memory.current" : "memory.usage_in_bytes");
     uint64_t used = number_in(path, "");
     if (limit == UINT64_MAX || used == UINT64_MAX) /* "max", or no such file */
         return UINT64_MAX;
@@ -45,41 +47,9 @@ static uint64_t group_available(const char *folder, const char *limit_name, cons
     return limit > used ? limit - used : 0;
 }
 
-/* A group's limit binds all below it: from this process's group up to the root. */
-static uint64_t groups_available(const char *mount, const char *group, const char *limit_name, const char *used_name)
-{
-    char folder[4096];
-    uint64_t available = UINT64_MAX;
-    snprintf(folder, sizeof(folder), "%s%s", mount, group);
-    for (;;) {
-        available = smaller(available, group_available(folder, limit_name, used_name));
-        char *slash = strrchr(folder, '/');
-        if (strlen(folder) <= strlen(mount) || !slash)
-            return available;
-        *slash = '\0';
-    }
-}
-
 uint64_t tool_control_groups_available(const char *root)
 {
-    char path[4096], line[4096], mount[4096];
-    snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return UINT64_MAX;
-    uint64_t available = UINT64_MAX;
-    while (fgets(line, sizeof(line), file)) { /* number:controllers:group, of which the last may have colons */
-        line[strcspn(line, "\n")] = '\0';
-        const char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
-        const bool is_second = strncmp(line, "0::", 3) == 0;
-        if (!group || !(is_second || strncmp(controllers, ":memory:", 8) == 0))
-            continue;
-        snprintf(mount, sizeof(mount), "%s/sys/fs/cgroup%s", root, is_second ? "" : "/memory");
-        available = smaller(available, groups_available(mount, group + 1, is_second ? "memory.max" : "memory.limit_in_bytes",
-                                                        is_second ? "memory.current" : "memory.usage_in_bytes"));
-    }
-    fclose(file);
-    return available;
+    return tool_control_groups_least(root, "memory", group_available);
 }
 
 /* What a limit of this process leaves of what `key` counts. */
