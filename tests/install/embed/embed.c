@@ -296,6 +296,8 @@ static bool train(struct run *const runs[], uint32_t run_count)
     eo_world *worlds[RANKS_MAX];
     pthread_t threads[RANKS_MAX];
     const uint32_t rank_count = runs[0]->rank_count;
+    if (rank_count > RANKS_MAX)
+        return false;
 
     bool good = eo_world_create_local(worlds, eo_world_params(.rank_count = rank_count)) == EO_OK;
     for (uint32_t i = 0; good && i < run_count; i++)
