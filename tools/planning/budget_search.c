@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "base/hashing.h"
 
 /* ---- what is tried ----------------------------------------------------------------------------------------------- */
 
