@@ -75,8 +75,7 @@ static void write_owner(const char *path)
         return;
     sigset_t before;
     eo_size_limit_begin(&before); /* this is the trainer's thread */
-    if (write(file, text, (size_t)used) != used)
-        (void)ftruncate(file, 0);
+    (void)(write(file, text, (size_t)used) == used || ftruncate(file, 0) == 0);
     eo_size_limit_end(&before);
     close(file);
 }

@@ -125,12 +125,17 @@ static void describe_layer(const struct eo_plan *plan, uint32_t l, struct checkp
 eo_status eo_checkpoint_describe_plan(struct checkpoint_tables *out, const struct eo_plan *plan)
 {
     struct checkpoint_head head = {
-        .magic = CHECKPOINT_MAGIC, .version = CHECKPOINT_VERSION, .element_count = plan->element_count,
-        .rank_count = plan->params.rank_count, .dtype = plan->params.dtype,
-        .optimizer_states = plan->state_count, .has_ema = plan->params.ema,
+        .version = CHECKPOINT_VERSION,
+        .element_count = plan->element_count,
+        .rank_count = plan->params.rank_count,
+        .dtype = plan->params.dtype,
+        .optimizer_states = plan->state_count,
+        .has_ema = plan->params.ema,
         .optimizer = plan->params.optimizer,
-        .layer_count = plan->layer_count, .parameter_count = plan->parameter_count,
+        .layer_count = plan->layer_count,
+        .parameter_count = plan->parameter_count,
     };
+    memcpy(head.magic, CHECKPOINT_MAGIC, sizeof(head.magic));
     memcpy(head.model_name, plan->model_name, sizeof(head.model_name));
     snprintf(head.strategy, sizeof(head.strategy), "%s", eo_strategy_name(plan->params.strategy));
     EO_TRY(new_tables(out, &head));
