@@ -332,8 +332,8 @@ Test(model_config, keys_that_are_not_known_are_listed)
     cr_assert_geq(parse(strcat(text, "}")), 0, "%s", problem.text);
     cr_assert(strlen(config.unknown) < sizeof(config.unknown) && strstr(config.unknown, ", ..."), "%s", config.unknown);
     static const char *const neutral[] = {
-        "{\"text_config\":{\"model_type\":\"qwen3_moe\",\"use_qk_norm\":true,\"qkv_bias\":false,\"shared_expert_intermediate_"
-        "size\":0}}",
+        ("{\"text_config\":{\"model_type\":\"qwen3_moe\",\"use_qk_norm\":true,\"qkv_bias\":false,"
+         "\"shared_expert_intermediate_size\":0}}"),
         "{\"text_config\":{\"model_type\":\"llama\",\"is_llama_config\":true,\"rope_interleaved\":false}}",
         "{\"text_config\":{\"model_type\":\"phi3\",\"lm_head_bias\":false,\"full_attn_mod\":1,\"interpolate_factor\":1}}",
     };

@@ -175,16 +175,17 @@ static eo_status settle(struct tool_job_world *world, const struct offers *all, 
     uint32_t lacking;
     const char *best;
     const struct offers common = common_offers(all, rank_count, &lacking, &best);
-    const char *host = lacking < rank_count && world ? eo_rendezvous_rank_info(world->rendezvous, lacking).host : "";
+    const bool is_elsewhere = lacking < rank_count && world;
+    const eo_rank_info where = is_elsewhere ? eo_rendezvous_rank_info(world->rendezvous, lacking) : (eo_rank_info){0};
     if (!common.of[0].name[0])
         return tool_problem_set(problem, EO_ERR_INVALID,
                                 "the ranks have no instruction set in common: rank %u (host %s) does not have %s; give all "
                                 "ranks the same --instruction-set",
-                                lacking, host, best);
+                                lacking, where.host, best);
     const struct offer *chosen = choose(&common);
     if (tells && lacking < rank_count && !options->plan_only)
-        printf("instruction set: %s on all ranks, because rank %u (host %s) has no %s\n", common.of[0].name, lacking, host,
-               best);
+        printf("instruction set: %s on all ranks, because rank %u (host %s) has no %s\n", common.of[0].name, lacking,
+               where.host, best);
     if (tells && options->plan.dtype == EO_DTYPE_BF16 && !options->plan_only)
         tell(&common, chosen);
     const eo_status status = eo_kernels_select(chosen->name);
