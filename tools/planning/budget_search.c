@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hashing.h"
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 /* ---- what is tried ----------------------------------------------------------------------------------------------- */
 
