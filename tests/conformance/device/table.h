@@ -27,10 +27,15 @@ void test_bed_get(struct test_bed *bed, void *to, const void *from, uint64_t byt
 
 extern uint64_t test_event_elements; /* [2^20] enough that kernels take a while */
 
-/* device_table.c: all cases on the device of this name. False: there is none. */
+/* On the device; what stands in `from`, with `groups` groups. */
+struct eo_step_memory test_bed_put_step(struct test_bed *bed, const struct eo_step_memory *from, uint32_t groups);
+
+/* table.c: all cases on the device of this name. False: there is none. */
 bool test_device_table(const char *name);
 
-/* device_kernels.c: all kernels against plain loops. */
+/* Against plain loops: all kernels; those of norms.c and updates.c are part of it. */
 void test_device_kernels(struct test_bed *bed);
+void test_device_norms(struct test_bed *bed);
+void test_device_updates(struct test_bed *bed);
 
 #endif
