@@ -186,11 +186,12 @@ static void run(enum mistake mistake, uint64_t seed)
     static struct world world;
     static struct rank ranks[RANKS];
     void *arguments[RANKS];
-    sim_start(&(struct sim_config){.seed = seed, .quiet = mistake != NO_MISTAKE, .hang_ms = 200,
-                                   .peer = mistake == STUCK ? SIM_PEER_STUCK : SIM_PEER_GOOD, .peer_rank = 2,
-                                   .nccl_version = mistake == PAST_END || mistake == OTHER_OFFSET ||
-                                                           mistake == TWO_WINDOWS || mistake == STILL_REGISTERED
-                                                       ? 23102 : 0});
+    sim_start(&(struct sim_config){.seed = seed,
+                                   .quiet = mistake != NO_MISTAKE,
+                                   .hang_ms = 200,
+                                   .peer = mistake == STUCK ? SIM_PEER_STUCK : SIM_PEER_GOOD,
+                                   .peer_rank = 2,
+                                   .nccl_version = mistake == SYMMETRIC_KERNEL ? 23006 : 23102});
     memset(&world, 0, sizeof(world));
     world.mistake = mistake;
     CHECK_IS(ncclGetUniqueId(&world.ids[0]), ncclSuccess);
