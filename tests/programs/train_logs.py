@@ -213,6 +213,29 @@ def check_early_stop():
            (done.stdout + done.stderr).split("\n"))
 
 
+def check_stopped_early_stop():
+    """Every step is saved and validated, so the signal comes between the two, whenever it comes."""
+    words = ("--steps", "400", "--val-every", "1", "--patience", "30", "--lr", "0.5", "--schedule", "constant", "--warmup", "0")
+    done = run(*words, "--log", "unstopped.jsonl")
+    steps, validations, _ = log_of("unstopped.jsonl")
+    lowest = min(validations, key=validations.get)
+    saves = ("--checkpoint", "stopped", "--checkpoint-every", "1", "--keep", "2", "--log", "stopped.jsonl", "--resume")
+    options = ["--text", "text", "--model", "tiny", "--seq", "32", "--sample", "0", "--threads", "1", "--peak-seconds", "0"]
+    with subprocess.Popen([train, *options, *words, *saves], stdout=subprocess.PIPE, text=True) as first:
+        for line in iter(first.stdout.readline, ""):
+            if re.search(r"step +(\d+) / 400   loss on", line) and int(line.split()[1]) == lowest + 5:
+                first.terminate()
+                break
+        told = first.stdout.read()
+    again = run(*words, *saves)
+    lines = open("stopped.jsonl", encoding="utf-8").read().split("\n")
+    result(done.returncode == 0 and "interrupted after step" in told and again.returncode == 0 and
+           log_of("stopped.jsonl")[0].keys() == steps.keys() and log_of("stopped.jsonl")[1] == validations and
+           sum('"validation"' in line for line in lines) == len(validations),
+           "a run stopped between a checkpoint and a validation has the losses on held-back data, and the end, of one that was not",
+           [lowest, len(steps), len(log_of("stopped.jsonl")[0]), told[-300:], again.stdout[-300:] + again.stderr])
+
+
 def write_tokens(path, tokens):
     with open(path, "wb") as file:
         file.write(struct.pack("<iiI", 20240520, 1, len(tokens)).ljust(1024, b"\0") + struct.pack(f"<{len(tokens)}H", *tokens))
@@ -307,6 +330,7 @@ with tempfile.TemporaryDirectory() as work:
     check_norms()
     check_schedules()
     check_early_stop()
+    check_stopped_early_stop()
     check_other_validation()
     check_neighbours()
     check_other_programs()

@@ -184,6 +184,14 @@ static eo_status tell_steps(struct tool_job_rank *rank, uint64_t last, struct to
     return EO_OK;
 }
 
+/* A run that was told to stop has left the validation behind its last step to the one that goes on. */
+static bool lacks_validation(const struct tool_job_rank *rank, uint64_t step)
+{
+    const struct tool_job *job = rank->job;
+    return job->val_every && step && step % job->val_every == 0 && rank->early_stop.seen_step < step &&
+           !tool_early_stop_is_due(&rank->early_stop);
+}
+
 static eo_status run_steps(struct tool_job_rank *rank, uint64_t *step)
 {
     struct tool_job *job = rank->job;
@@ -193,6 +201,8 @@ static eo_status run_steps(struct tool_job_rank *rank, uint64_t *step)
     rank->told_step = *step;
     rank->is_apart = true;
     rank->early_stop = job->early_stop;
+    if (lacks_validation(rank, *step))
+        EO_TRY(validate(rank, *step));
     while (!stop && *step < job->options->steps && !tool_early_stop_is_due(&rank->early_stop)) {
         const uint64_t index = (*step)++; /* from here on failures are this step's */
         const uint64_t late = steps_late(rank, *step);
@@ -211,13 +221,12 @@ static eo_status run_steps(struct tool_job_rank *rank, uint64_t *step)
             EO_TRY(tell_steps(rank, *step, &result, &stop));
         rank->stopped = stop;
         const bool validates = job->val_every && *step % job->val_every == 0;
-        if (validates && !stop) /* before a checkpoint: who goes on from it does not lack the loss */
+        const bool is_left = stop && rank->saver; /* who is told to stop may not have the time, and saves */
+        if (validates && !is_left)                /* before a checkpoint: who goes on from it does not lack the loss */
             EO_TRY(validate(rank, *step));
         eo_flight_recorder_note(rank->recorder, "checkpoint");
         EO_TRY(tool_job_checkpoint_step(rank, *step, result.saved_sum));
         eo_flight_recorder_note(rank->recorder, NULL);
-        if (validates && stop) /* who is told to stop may not have the time, and saves first */
-            EO_TRY(validate(rank, *step));
     }
     return tool_job_checkpoint_end(rank, *step);
 }
