@@ -53,6 +53,15 @@ later threads sh -c "export SLOW_DISK_MS=2500 LD_PRELOAD=$slow_disk ASAN_OPTIONS
     exec $train ${options%--sample 0*} ${options#*--sample 0} --ranks 2 --text $text --steps 2 --export $work/exported2 \
     --rank-timeout 1"
 
+# A long log is continued, by rank 0, for longer than the other ranks wait in a collective.
+mkdir "$work/logs"
+run "$train" $options --ranks 2 --text "$text" --steps 2 --checkpoint "$work/long" --log "$work/logs/a" && cp "$work/logs/a" "$work/logs/b"
+slow_log="export SLOW_FILE=$work/logs SLOW_DISK_MS=3500 LD_PRELOAD=$slow_disk ASAN_OPTIONS=\$ASAN_OPTIONS:verify_asan_link_order=0"
+later log "$launch" -n 2 sh -c "[ \$EVENODD_RANK = 0 ] && $slow_log; \
+    exec $train $options --text $text --steps 3 --resume $work/long --log $work/logs/a --rank-timeout 1 --join-timeout 2"
+later log_of_threads sh -c "$slow_log; \
+    exec $train $options --ranks 2 --text $text --steps 3 --resume $work/long --log $work/logs/b --rank-timeout 1"
+
 mpi=false
 if command -v mpirun >/dev/null 2>&1 && mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
     mpi=true
@@ -244,6 +253,11 @@ take threads
 [ $status = 0 ] && cmp "$work/exported/model.safetensors" "$work/exported2/model.safetensors" >>"$work/err" &&
     says 'slow disk: fsync' && grep -q '^weights_hash' "$work/out"
 result $? 'by ranks that are threads, too, which go on together'
+for name in log log_of_threads; do
+    take $name
+    [ $status = 0 ] && says 'slow disk: fsync' && grep -q '^weights_hash' "$work/out"
+    result $? "a log is continued for longer than all deadlines: $name"
+done
 take pager
 [ $status = 0 ] && grep -qa '^weights_hash' "$work/pager.read"
 result $? 'standard output that is read late ends nothing, and all of it comes'

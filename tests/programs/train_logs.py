@@ -284,6 +284,39 @@ def check_neighbours():
            os.stat("beside.csv.new").st_size == 6, "a table that is continued keeps its rights, and files beside it", [done.stderr, before ^ after])
 
 
+def open_files(process):
+    """Where they lie; a file that is closed meanwhile is none."""
+    for name in os.listdir(f"/proc/{process}/fd"):
+        try:
+            yield os.readlink(f"/proc/{process}/fd/{name}")
+        except FileNotFoundError:
+            pass
+
+
+def check_killed():
+    """A run that is killed while it continues a log, which takes as long as the log is, leaves the log as it was, and no file."""
+    words = ("--steps", "2", "--checkpoint", "killed/saved", "--log", "killed/log")
+    os.mkdir("killed")
+    run(*words)
+    try:
+        os.close(os.open("killed", os.O_TMPFILE | os.O_WRONLY, 0o600))
+    except OSError as error:
+        skip("a run killed while it continues a log leaves nothing", f"no file without a name here: {error}")
+        return
+    with open("killed/log", "a", encoding="utf-8") as file:
+        file.writelines('{"step": 1, "loss": 5.5}\n' for _ in range(1000000))
+    before = set(os.listdir("killed"))
+    options = ["--text", "text", "--model", "tiny", "--seq", "32", "--sample", "0", "--threads", "1", "--peak-seconds", "0"]
+    with subprocess.Popen([train, *options, *words, "--resume"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as going:
+        is_copying = False
+        while going.poll() is None and not is_copying:
+            is_copying = any("/killed/#" in path or "/killed/log." in path for path in open_files(going.pid))
+        going.kill()
+    after = set(os.listdir("killed"))
+    result(is_copying and after == before and os.path.getsize("killed/log") > 25000000, "a run killed while it continues a log leaves nothing",
+           [is_copying, before ^ after])
+
+
 def check_other_programs():
     """A table is numbers to a data frame, whatever happened; and goes on after another program has saved it."""
     words = ("--csv", "spoiled.csv", "--log-norms", "--checkpoint", "spoiled", "--checkpoint-every", "3")
@@ -333,6 +366,7 @@ with tempfile.TemporaryDirectory() as work:
     check_stopped_early_stop()
     check_other_validation()
     check_neighbours()
+    check_killed()
     check_other_programs()
     check_refusals()
 finish()

@@ -55,41 +55,70 @@ static bool copy_lines(FILE *from, FILE *to, const char *option, uint64_t step)
     return good && !ferror(from) && fflush(to) == 0 && (fsync(fileno(to)) == 0 || errno == EINVAL);
 }
 
-/* Under a name that no file has, with the rights of the old one where the disk knows rights. */
-static FILE *open_new(char *path, FILE *old)
+/* In the folder of `path`, with the rights of the old one where the disk knows rights. Where the file system can, without a
+ * name until it is whole: a run that is killed meanwhile leaves nothing behind. Else `path` becomes a name that no file has. */
+static FILE *open_new(char *path, FILE *old, bool *is_named)
 {
     struct stat info;
-    const int descriptor = mkostemp(path, O_CLOEXEC);
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof(folder), "%s", path);
+    *strrchr(folder, '/') = '\0';
+    const bool has_links = access("/proc/self/fd", X_OK) == 0;
+    const int unnamed = has_links ? open(folder[0] ? folder : "/", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600) : -1;
+    *is_named = unnamed < 0;
+    const int descriptor = *is_named ? mkostemp(path, O_CLOEXEC) : unnamed;
     FILE *file = descriptor >= 0 ? fdopen(descriptor, "w") : NULL;
     if (file && fstat(fileno(old), &info) == 0)
         (void)!fchmod(descriptor, info.st_mode & 0777);
-    if (descriptor >= 0 && !file) {
+    if (descriptor >= 0 && !file)
         close(descriptor);
+    if (descriptor >= 0 && !file && *is_named)
         remove(path);
-    }
     return file;
+}
+
+/* A link cannot take another file's place, so it gets a name of its own before. */
+static bool give_name(FILE *file, char *path, const char *real_path)
+{
+    enum { TRIES = 100 };
+    char link[64];
+    int result = -1;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fileno(file));
+    for (int i = 0; i < TRIES && result != 0; i++) {
+        snprintf(path, PATH_MAX, "%s.%d-%d", real_path, (int)getpid(), i);
+        result = linkat(AT_FDCWD, link, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
+        if (result != 0 && errno != EEXIST)
+            return false;
+    }
+    return result == 0;
 }
 
 eo_status tool_step_log_resume(struct tool_step_log *log, const char *option, const char *path, uint64_t step,
                                struct tool_problem *problem)
 {
+    enum { NAME_BYTES = 32 };
     char real_path[PATH_MAX], new_path[PATH_MAX]; /* a link stays one */
     if (!path || !tool_overwrite_holds_something(path))
         return tool_step_log_open(log, option, path, problem);
     *log = (struct tool_step_log){.option = option, .path = path};
     EO_TRY(tool_overwrite_check(option, path, problem));
-    if (!realpath(path, real_path) || snprintf(new_path, sizeof(new_path), "%s.XXXXXX", real_path) >= (int)sizeof(new_path))
+    if (!realpath(path, real_path) || strlen(real_path) + NAME_BYTES > sizeof(new_path))
         return tool_problem_set(problem, EO_ERR_INVALID, "%s: a path of %zu bytes; give another", option, strlen(path));
     FILE *from, *to;
+    bool is_named;
     EO_TRY(tool_open_stream(&from, option, path, problem));
-    to = open_new(new_path, from);
-    const bool good = to && copy_lines(from, to, option, step) && rename(new_path, real_path) == 0;
+    snprintf(new_path, sizeof(new_path), "%s.XXXXXX", real_path);
+    to = open_new(new_path, from, &is_named);
+    bool good = to && copy_lines(from, to, option, step);
+    if (good && !is_named)
+        good = is_named = give_name(to, new_path, real_path);
+    good = good && rename(new_path, real_path) == 0;
     const int error = errno;
     fclose(from);
-    if (!good && to) {
+    if (!good && to)
         fclose(to);
+    if (!good && to && is_named)
         remove(new_path);
-    }
     if (!good)
         return tool_problem_set(problem, EO_ERR_IO, "%s %s: cannot be continued: %s; choose another path", option, path,
                                 strerror(error));

@@ -239,7 +239,9 @@ static eo_status meet(struct tool_job_rank *rank, eo_status own)
     if (own < 0)
         atomic_store(&job->broken, true);
     pthread_barrier_wait(&job->barrier);
-    return atomic_load(&job->broken) ? EO_ERR_COMM : tool_job_world_sum(job->together, &none);
+    const bool is_broken = atomic_load(&job->broken);
+    pthread_barrier_wait(&job->barrier); /* what breaks from here on is for the next meeting */
+    return is_broken ? EO_ERR_COMM : tool_job_world_sum(job->together, &none);
 }
 
 static eo_status measure_together(struct tool_job_rank *rank, eo_status started)
@@ -248,7 +250,7 @@ static eo_status measure_together(struct tool_job_rank *rank, eo_status started)
     EO_TRY(meet(rank, started));
     if (job->options->peak_seconds > 0)
         tool_job_measure_peak(rank);
-    pthread_barrier_wait(&job->barrier); /* also keeps the next meeting apart from the one before */
+    pthread_barrier_wait(&job->barrier);
     if (rank->rank == job->first_rank)
         for (uint32_t r = 0; r < job->here_count; r++)
             job->peak_flops_per_s += job->ranks[r].peak_flops_per_s;
@@ -365,8 +367,6 @@ static eo_status begin(struct tool_job_rank *rank)
 static eo_status rank_life(struct tool_job_rank *rank, uint64_t *step)
 {
     struct tool_job *job = rank->job;
-    EO_TRY(tool_job_checkpoint_start(rank));
-    EO_TRY(begin(rank));
     *step = job->first_step;
     EO_TRY(run_steps(rank, step));
     *step = 0; /* what fails now is no step's */
@@ -397,6 +397,20 @@ static eo_status load(struct tool_job_rank *rank)
     return status;
 }
 
+/* A long log takes its time to be continued: the first collective would be too late for the others. */
+static eo_status open_outputs(struct tool_job_rank *rank)
+{
+    struct tool_job_meeting meeting;
+    eo_status status = tool_job_checkpoint_start(rank);
+    tool_job_meeting_begin(&meeting, rank->job->together);
+    if (status >= 0)
+        status = begin(rank);
+    if (status < 0)
+        fail(rank, status, 0);
+    tool_job_meeting_end(&meeting);
+    return status;
+}
+
 /* Who fails says so before it meets the others: they may wait for it elsewhere, and not come. Nothing is written until all
  * have their weights. */
 static void run_rank(struct tool_job_rank *rank)
@@ -410,6 +424,8 @@ static void run_rank(struct tool_job_rank *rank)
         own = load(rank);
         status = meet(rank, own);
     }
+    if (status >= 0)
+        status = meet(rank, open_outputs(rank));
     if (status >= 0)
         status = rank_life(rank, &step);
     if (status < 0)
