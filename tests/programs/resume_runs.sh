@@ -48,6 +48,8 @@ result $? '--resume takes the newest one, and ends in the same bits'
 
 run --ranks 2 --batch 2 --resume saved/step-000000000005 --log parts.jsonl --val-every 5 && [ "$(hash)" = "$wanted" ]
 result $? '--resume DIR takes that one, and ends in the same bits'
+grep -q '^ *step 6 *12$' out
+result $? 'the curve of its losses names the steps that it ran'
 
 losses whole.jsonl >whole && losses parts.jsonl >parts && cmp -s whole parts && [ "$(wc -l <parts)" = 12 ] &&
     [ "$(grep -c '"plan"' parts.jsonl)" -ge 1 ] && [ "$(grep -c '"summary"' parts.jsonl)" = 1 ]

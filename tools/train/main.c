@@ -146,14 +146,14 @@ static eo_status run(struct train *train, struct tool_problem *problem)
 {
     const struct train_settings *settings = &train->settings;
     struct tool_job *job = &train->job;
-    train->losses = calloc(settings->common.steps, sizeof(*train->losses));
-    train->step_s = calloc(settings->common.steps, sizeof(*train->step_s));
-    train->host_s = calloc(settings->common.steps, sizeof(*train->host_s));
+    const uint64_t steps = settings->common.steps - job->first_step;
+    train->losses = calloc(steps + 1, sizeof(*train->losses));
+    train->step_s = calloc(steps + 1, sizeof(*train->step_s));
+    train->host_s = calloc(steps + 1, sizeof(*train->host_s));
     if (settings->trace_path)
         train->traces = calloc(job->shape.rank_count + 1, sizeof(*train->traces));
     if (!train->losses || !train->step_s || !train->host_s || (settings->trace_path && !train->traces))
-        return tool_problem_set(problem, EO_ERR_NO_MEMORY, "no memory for the losses of %llu steps",
-                                (unsigned long long)settings->common.steps);
+        return tool_problem_set(problem, EO_ERR_NO_MEMORY, "no memory for the losses of %llu steps", (unsigned long long)steps);
     job->stop = &interrupted;
     job->tells = true;
     job->reports_late = tool_options_on_gpu(&settings->common);

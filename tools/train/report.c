@@ -171,7 +171,7 @@ void tool_train_report(struct train *train)
         report_early_stop(train);
     if (train->skipped_count)
         printf("\n%llu steps were not finite, and skipped\n", (unsigned long long)train->skipped_count);
-    tool_report_loss(train->losses, train->step_count);
+    tool_report_loss(train->losses, train->job.first_step, train->step_count);
     tool_report_memory(&train->job, resident_peak_bytes);
     tool_report_time(&train->job, step_s_median, host_s_median);
     tool_gpu_watch_print(&train->watch, stdout);

@@ -148,7 +148,7 @@ static double mean_of_finite(const double *losses, uint64_t begin, uint64_t end)
 }
 
 /* Each column stands for the mean of some steps. */
-void tool_report_loss(const double *losses, uint64_t count)
+void tool_report_loss(const double *losses, uint64_t first_step, uint64_t count)
 {
     if (count == 0)
         return;
@@ -174,12 +174,14 @@ void tool_report_loss(const double *losses, uint64_t count)
         }
         printf(" %.*s\n", last, line);
     }
-    char number[32];
-    const int digits = snprintf(number, sizeof(number), "%llu", (unsigned long long)count);
+    char first[32], last[32];
+    const int used = snprintf(first, sizeof(first), "step %llu", (unsigned long long)first_step + 1);
+    const int digits = snprintf(last, sizeof(last), "%llu", (unsigned long long)(first_step + count));
+    const int room = (int)columns + 1 - used;
     printf("          +");
     for (uint64_t c = 0; c <= columns; c++)
         putchar('-');
-    printf("\n           step 1%*s\n", columns > 8 ? (int)columns - 5 : digits + 1, number);
+    printf("\n           %s%*s\n", first, room > digits ? room : digits + 1, last);
 }
 
 static void print_bar(double share)

@@ -9,8 +9,8 @@
 
 void tool_report_start(const struct tool_job *job);
 
-/* Losses of steps 1 ... count. */
-void tool_report_loss(const double *losses, uint64_t count);
+/* Losses of `count` steps behind the first ones. */
+void tool_report_loss(const double *losses, uint64_t first_step, uint64_t count);
 void tool_report_memory(const struct tool_job *job, uint64_t resident_peak_bytes);
 
 /* All that is measured beside the plan. */
