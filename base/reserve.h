@@ -37,6 +37,13 @@ static inline void eo_size_limit_end(const sigset_t *before)
     errno = error;
 }
 
+/* Whether pages are not made beforehand (MADV_POPULATE_WRITE, Linux 5.14) for another reason than memory: an older kernel, one
+ * without madvise, a filter. */
+static inline bool eo_populate_is_refused(int error)
+{
+    return error == EINVAL || error == ENOSYS || error == EPERM || error == EACCES;
+}
+
 /* The first bytes of a file. false: errno. A signal ends a long call, whatever its handler asks for: then once more. */
 static inline bool eo_reserve_bytes(int fd, uint64_t bytes)
 {

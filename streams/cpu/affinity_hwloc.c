@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/processors.h"
 
 struct eo_affinity {
     hwloc_topology_t topology;
@@ -16,16 +17,24 @@ struct eo_affinity {
     hwloc_cpuset_t share;  /* this rank's */
     hwloc_cpuset_t before; /* of the thread that called init */
     pthread_t owner;
+    bool has_nodes; /* more than one of memory */
+    bool has_told;  /* that memory cannot be bound */
     uint32_t rank;
     eo_log log;
 };
 
-/* Cores of the machine that this process may run on: its own binding (taskset) counts, not the machine alone. */
+/* What this process may run on: its own binding (taskset) counts, not the machine alone. All threads are asked, for trainers
+ * may have bound this one; without /proc only this one can be. */
+static bool get_allowed(const struct eo_affinity *affinity, hwloc_cpuset_t out)
+{
+    return (hwloc_get_cpubind(affinity->topology, out, HWLOC_CPUBIND_PROCESS) == 0 && !hwloc_bitmap_iszero(out)) ||
+           hwloc_get_cpubind(affinity->topology, out, HWLOC_CPUBIND_THREAD) == 0;
+}
+
 static void restrict_to_process(struct eo_affinity *affinity)
 {
     hwloc_cpuset_t allowed = hwloc_bitmap_alloc();
-    if (allowed && hwloc_get_cpubind(affinity->topology, allowed, HWLOC_CPUBIND_PROCESS) == 0 &&
-        !hwloc_bitmap_iszero(allowed))
+    if (allowed && get_allowed(affinity, allowed) && !hwloc_bitmap_iszero(allowed))
         (void)hwloc_topology_restrict(affinity->topology, allowed, 0);
     hwloc_bitmap_free(allowed);
 }
@@ -62,11 +71,19 @@ static void affinity_fini(struct eo_affinity *affinity)
     free(affinity);
 }
 
+/* hwloc moves the thread that loads to each processor in turn, those too that the process may not use: no other thread may ask
+ * at this time where the process runs. */
+static pthread_mutex_t topology_loading = PTHREAD_MUTEX_INITIALIZER;
+
 /* The topology, and nothing chosen yet. NULL where hwloc cannot describe the machine. */
 static eo_status load(struct eo_affinity **out, uint32_t rank, bool with_devices, const eo_log *log)
 {
     *out = NULL;
     char why[1000];
+    if (eo_processors_allowed().count == 0) { /* hwloc would ask again and again, for ever */
+        eo_log_write(log, EO_LOG_WARN, "rank %u: threads are not placed: the system does not tell their processors", rank);
+        return EO_OK;
+    }
     if (eo_hwloc_load(why, sizeof(why)) < 0) {
         eo_log_write(log, EO_LOG_WARN, "rank %u: threads are not placed: %s", rank, why);
         return EO_OK;
@@ -86,6 +103,7 @@ static eo_status load(struct eo_affinity **out, uint32_t rank, bool with_devices
         affinity_fini(affinity);
         return EO_OK;
     }
+    affinity->has_nodes = hwloc_get_nbobjs_by_type(affinity->topology, HWLOC_OBJ_NUMANODE) > 1;
     affinity->before = hwloc_bitmap_alloc();
     if (!affinity->before || hwloc_get_cpubind(affinity->topology, affinity->before, HWLOC_CPUBIND_THREAD) != 0) {
         hwloc_bitmap_free(affinity->before); /* unknown, so it cannot be given back */
@@ -102,11 +120,13 @@ static eo_status load(struct eo_affinity **out, uint32_t rank, bool with_devices
 
 static eo_status affinity_init(struct eo_affinity **out, const struct eo_affinity_share *share, const eo_log *log)
 {
+    pthread_mutex_lock(&topology_loading);
     const eo_status status = load(out, share->rank, false, log);
-    if (*out) {
+    if (*out)
         restrict_to_process(*out);
+    pthread_mutex_unlock(&topology_loading);
+    if (*out)
         choose_share(*out, share);
-    }
     return status;
 }
 
@@ -115,8 +135,7 @@ static bool choose_near(struct eo_affinity *affinity, const char *pci_bus_id)
     hwloc_obj_t device = hwloc_get_pcidev_by_busidstring(affinity->topology, pci_bus_id);
     hwloc_obj_t place = device ? hwloc_get_non_io_ancestor_obj(affinity->topology, device) : NULL;
     hwloc_cpuset_t allowed = hwloc_bitmap_alloc();
-    if (place && place->cpuset && allowed &&
-        hwloc_get_cpubind(affinity->topology, allowed, HWLOC_CPUBIND_PROCESS) == 0)
+    if (place && place->cpuset && allowed && get_allowed(affinity, allowed))
         hwloc_bitmap_and(affinity->share, place->cpuset, allowed);
     hwloc_bitmap_free(allowed);
     return !hwloc_bitmap_iszero(affinity->share);
@@ -124,10 +143,13 @@ static bool choose_near(struct eo_affinity *affinity, const char *pci_bus_id)
 
 static eo_status affinity_init_near(struct eo_affinity **out, uint32_t rank, const char *pci_bus_id, const eo_log *log)
 {
+    pthread_mutex_lock(&topology_loading);
     const eo_status status = load(out, rank, true, log);
+    const bool is_near = *out && choose_near(*out, pci_bus_id);
+    pthread_mutex_unlock(&topology_loading);
     if (!*out)
         return status;
-    if (choose_near(*out, pci_bus_id)) {
+    if (is_near) {
         char text[128];
         hwloc_bitmap_list_snprintf(text, sizeof(text), (*out)->share);
         eo_log_write(log, EO_LOG_INFO, "rank %u: threads and memory placed on processors %s, near GPU %s", rank, text,
@@ -148,12 +170,15 @@ static void affinity_bind_thread(struct eo_affinity *affinity)
                      affinity->rank, strerror(errno));
 }
 
+/* Kernels without NUMA have no such call, and docker's filter refuses it. */
 static void affinity_bind_memory(struct eo_affinity *affinity, void *memory, uint64_t bytes)
 {
-    if (affinity && hwloc_set_area_membind(affinity->topology, memory, bytes, affinity->share,
-                                            HWLOC_MEMBIND_BIND, 0) != 0)
-        eo_log_write(&affinity->log, EO_LOG_WARN, "rank %u: cannot bind memory to its NUMA node: %s",
-                     affinity->rank, strerror(errno));
+    if (!affinity || !affinity->has_nodes || affinity->has_told ||
+        hwloc_set_area_membind(affinity->topology, memory, bytes, affinity->share, HWLOC_MEMBIND_BIND, 0) == 0)
+        return;
+    affinity->has_told = true;
+    eo_log_write(&affinity->log, EO_LOG_WARN, "rank %u: cannot bind memory to its NUMA node: %s", affinity->rank,
+                 strerror(errno));
 }
 
 const struct eo_affinity_ops eo_affinity_hwloc_ops = {

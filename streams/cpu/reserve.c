@@ -12,7 +12,7 @@
 #include "streams/cpu/memory_file.h"
 
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14; older kernels refuse it */
+#define MADV_POPULATE_WRITE 23
 #endif
 
 #define HUGE_PAGE_BYTES ((uint64_t)2 << 20)
@@ -79,7 +79,7 @@ static bool prefault(unsigned char *memory, uint64_t bytes, const struct eo_cpu_
 {
     if (madvise(memory, bytes, MADV_POPULATE_WRITE) == 0)
         return true;
-    if (errno != EINVAL)
+    if (!eo_populate_is_refused(errno))
         return false;
     if (shared && !eo_reserve_bytes(shared->fd, bytes)) /* else a page that cannot be had would be a signal */
         return false;

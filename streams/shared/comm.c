@@ -11,6 +11,7 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
+#include "base/reserve.h"
 #include "streams/cpu/device.h"
 #include "streams/shared/files.h"
 #include "streams/transports.h"
@@ -174,7 +175,7 @@ static eo_status shared_open(struct eo_comm **out, struct eo_group *group, uint3
     eo_status status = await_slot(group, index, &slot);
     /* This rank's stages: a page fault in a step would be an allocation. */
     if (status >= 0 && madvise(eo_shared_stage(group, slot, rank, 0), 2 * EO_SHARED_STAGE_BYTES, MADV_POPULATE_WRITE) != 0 &&
-        errno != EINVAL) {
+        !eo_populate_is_refused(errno)) {
         eo_log_write(&group->log, EO_LOG_ERROR, "rank %u: no memory for a communicator's stages: %s", rank,
                      strerror(errno));
         status = EO_ERR_NO_MEMORY;
