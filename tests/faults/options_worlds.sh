@@ -171,6 +171,13 @@ result $? 'a trace that cannot be made is refused before the run'
 timeout 120 "$launch" -n 2 "$headtohead" --model 2x32x2 >out 2>err
 [ $? = 2 ] && grep -q 'launch has started 2 of it' err && [ ! -s out ]
 result $? 'a comparison, which has its ranks in one process, is refused'
+if unshare --mount sh -c 'mount -t tmpfs none /proc' 2>/dev/null; then
+    timeout 120 "$launch" -n 2 unshare --mount sh -c 'mount -t tmpfs none /proc; exec "$@"' x "$train" $quiet >out 2>err
+    [ $? = 2 ] && grep -q 'rank 0 .* cannot identify its machine: .*; mount /proc' err
+    result $? 'ranks without /proc are told that they lack it'
+else
+    skip 'ranks without /proc' 'not root'
+fi
 if unshare --time --fork --monotonic 100000 true 2>/dev/null; then
     timeout 120 "$launch" -n 2 sh -c '[ $EVENODD_RANK = 0 ] || set -- unshare --time --fork --monotonic 100000 "$@"; exec "$@"' x \
         "$train" $quiet --trace trace.json >out 2>err && "$python" "$check" clocks trace.json 1000 >>err 2>&1

@@ -210,7 +210,13 @@ eo_status tool_job_world_choose(struct tool_job_world *world, const char *device
         world->collectives = strcmp(device, "cuda") == 0 ? "nccl" : is_shared ? "shared" : "mpi";
     if (strcmp(world->collectives, "mpi") == 0 && !e->has_mpi) {
         char why[300] = "";
-        if (is_chosen)
+        const eo_rank_info odd = eo_rendezvous_rank_info(world->rendezvous, first.machine == 0 ? 0 : other);
+        if (is_chosen && odd.machine == 0)
+            snprintf(why, sizeof(why),
+                     "rank %u (host %s) cannot identify its machine: /proc/sys/kernel/random/boot_id cannot be "
+                     "read; mount /proc. Without it this leaves ",
+                     first.machine == 0 ? 0 : other, odd.host);
+        else if (is_chosen)
             snprintf(why, sizeof(why), "rank 0 (host %s) and rank %u (host %s) cannot read each other's memory; without GPUs "
                      "this leaves ", first.host, other, eo_rendezvous_rank_info(world->rendezvous, other).host);
         return tool_problem_set(problem, EO_ERR_INVALID,
