@@ -212,6 +212,7 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
                                 .rank_count = rt->world->rank_count,
                                 .share_rank = rt->world->share_rank,
                                 .share_ranks = rt->world->share_ranks,
+                                .processes = rt->world->processes,
                                 .place_threads = params->place_threads,
                                 .share_memory = rt->world->ops->shares_memory,
                                 .device_index = rt->world->device_index,

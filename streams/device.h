@@ -78,6 +78,7 @@ struct eo_device_params {
     uint32_t ring_capacity; /* items that may wait in one communication queue; issuing more is a bug and aborts */
     uint32_t rank, rank_count;
     uint32_t share_rank, share_ranks; /* of the ranks that share this process's processors; 0: rank and rank_count */
+    uint32_t processes;               /* that the ranks of this host are in: each has limits of its own on memory; 0: one */
     uint32_t device_index;  /* which of the machine's devices of this name, modulo their number */
     uint32_t event_count;   /* events of its own that the caller will record */
     uint32_t stamp_count;   /* stamps that are out at one time: a fixed ring */

@@ -24,6 +24,7 @@ struct eo_world {
                               which ranks were given in turn */
     uint32_t host_ranks; /* that take from the same memory of the host, itself and those of other worlds of a split counted; 0:
                             unknown */
+    uint32_t processes;  /* that these are in; 0: one, or unknown */
     const struct eo_comm_ops *ops;
     struct eo_group *group;
     uint32_t runtime_count; /* on it, which read it */

@@ -31,6 +31,7 @@ eo_status eo_world_find_share(struct eo_world *world, const struct eo_exchange *
         world->share_ranks += competes;
         world->host_ranks += is_near && all[r].memory == mine.memory;
     }
+    world->processes = world->host_ranks;
     world->memory_ranks = strcmp(world->device, "cpu") == 0 ? world->host_ranks : 1; /* a GPU's is one rank's alone */
     free(all);
     return status;

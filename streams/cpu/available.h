@@ -8,8 +8,9 @@
 
 #include <stdint.h>
 
-/* The smallest of what the machine, the control groups and the limits of this process leave; UINT64_MAX where nothing tells.
+/* The smallest of what the machine, the control groups and the limits of this process leave to so many processes with the same
+ * limits (0: one); UINT64_MAX where nothing tells.
  * *bound: the words for a limit of this process, such as " under ... (ulimit -v)", where that is the smallest; else "". */
-uint64_t eo_memory_available(const char **bound);
+uint64_t eo_memory_available(uint32_t processes, const char **bound);
 
 #endif

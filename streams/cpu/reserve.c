@@ -95,7 +95,7 @@ eo_status eo_cpu_reserve(struct eo_device *device, enum eo_memory_kind kind, uin
     *out = NULL;
     const uint32_t rank = device->params.rank;
     const char *bound;
-    const uint64_t available = eo_memory_available(&bound), mapped = mapped_bytes(bytes);
+    const uint64_t available = eo_memory_available(1, &bound), mapped = mapped_bytes(bytes);
     const bool is_shared = device->params.share_memory &&
                            (kind == EO_MEMORY_KIND_GATHER || kind == EO_MEMORY_KIND_GRADIENT);
     unsigned char *memory = NULL;
@@ -141,7 +141,7 @@ void eo_cpu_release(struct eo_device *device, enum eo_memory_kind kind, void *me
 eo_status eo_cpu_available(struct eo_device *device, uint64_t *free_bytes, uint64_t *total_bytes)
 {
     const char *bound;
-    *free_bytes = eo_memory_available(&bound);
+    *free_bytes = eo_memory_available(device->params.processes, &bound);
     *total_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     return EO_OK;
 }

@@ -19,7 +19,7 @@ struct eo_storage {
 eo_status eo_cuda_storage_check(struct eo_device *device, const char *folder, uint64_t bytes, uint32_t sharers)
 {
     const char *bound = "";
-    const uint64_t free_bytes = eo_memory_available(&bound), ranks = sharers ? sharers : 1;
+    const uint64_t free_bytes = eo_memory_available(device->params.processes, &bound), ranks = sharers ? sharers : 1;
     (void)folder;
     if (bytes <= free_bytes / 5 * 4 / ranks)
         return EO_OK;

@@ -171,6 +171,18 @@ result $? 'a trace that cannot be made is refused before the run'
 timeout 120 "$launch" -n 2 "$headtohead" --model 2x32x2 >out 2>err
 [ $? = 2 ] && grep -q 'launch has started 2 of it' err && [ ! -s out ]
 result $? 'a comparison, which has its ranks in one process, is refused'
+if (ulimit -v 200000 && "$train" --version >/dev/null 2>&1); then
+    both 4 $quiet && hash_of threads >all
+    (ulimit -v 240000 && timeout 120 "$launch" -n 4 "$train" $quiet >out 2>err) && [ "$(hash_of out)" = "$(cat all)" ]
+    result $? 'a limit on addresses is of each process, not of all of them together'
+    (ulimit -v 240000 && timeout 120 "$train" --ranks 4 $quiet >out 2>err) && [ "$(hash_of out)" = "$(cat all)" ]
+    result $? 'ranks as threads share a heap under a limit on addresses'
+    (ulimit -v 160000 && timeout 120 "$train" --ranks 8 $quiet >out 2>err)
+    [ $? = 2 ] && grep -q 'MiB are available under the limit on address space' err
+    result $? 'stacks count under a limit on addresses'
+else
+    skip 'a limit on addresses' 'this build takes more'
+fi
 if unshare --mount sh -c 'mount -t tmpfs none /proc' 2>/dev/null; then
     timeout 120 "$launch" -n 2 unshare --mount sh -c 'mount -t tmpfs none /proc; exec "$@"' x "$train" $quiet >out 2>err
     [ $? = 2 ] && grep -q 'rank 0 .* cannot identify its machine: .*; mount /proc' err

@@ -14,6 +14,7 @@
 #include "tools/shared/arguments.h"
 #include "tools/headtohead/comparison.h"
 #include "tools/run/job.h"
+#include "tools/run/machine/memory_check.h"
 #include "tools/headtohead/measured_run.h"
 #include "tools/shared/overwrite.h"
 #include "tools/run/machine/processor.h"
@@ -366,6 +367,7 @@ int main(int argc, char **argv)
         .options = head_options, .parser = parse_head_option, .children = children,
         .doc = "Runs the same training with static and with dynamic memory in turn, and compares.",
     };
+    tool_process_spare_addresses();
     tool_options_init(&settings.common);
     settings.common.steps = STEPS_DEFAULT;
     settings.runs = RUNS_DEFAULT;

@@ -209,7 +209,8 @@ static eo_status measure_rates(const struct tool_options *o, struct tool_rates *
     eo_team_destroy(&team);
     count_cache(o, out);
     const char *bound = "";
-    EO_TRY(try_out(o, here, 0, tool_process_memory_available(&bound) / 10 * 9 / tool_options_host_ranks(o), out, problem));
+    EO_TRY(
+        try_out(o, here, 0, tool_process_memory_available(1, 0, &bound) / 10 * 9 / tool_options_host_ranks(o), out, problem));
     return check_rates(out, problem);
 }
 
@@ -453,7 +454,8 @@ eo_status tool_job_budget(struct tool_options *o, const struct tool_checkpoint_o
     struct told told = {.budget_bytes = o->budget_bytes, .is_available = o->budget_available};
     tool_kept_choice_find(checkpoint, &told.kept);
     if (o->budget_available)
-        told.budget_bytes = tool_process_memory_available(&bound) / 10 * 9 / tool_options_host_ranks(o);
+        told.budget_bytes = tool_process_memory_available(tool_options_processes(o), tool_options_process_threads(o), &bound) /
+                            10 * 9 / tool_options_host_ranks(o);
     if (!told.budget_bytes && o->bucketing_auto) /* what needs no disk */
         (void)tool_problem_set(&no_disk, EO_OK, "not asked for");
     if (told.budget_bytes || o->bucketing_auto)

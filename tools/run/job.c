@@ -125,7 +125,7 @@ uint64_t tool_job_estimate(const struct tool_options *options, const eo_plan_sum
     if (options->saves && !options->plan.offload_layers) /* a copy of what is saved */
         rank_bytes += summary->category_bytes[EO_CATEGORY_MASTER] + summary->category_bytes[EO_CATEGORY_OPTIMIZER] +
                       summary->category_bytes[EO_CATEGORY_COMPUTE_SHARD];
-    const uint32_t here = tool_options_host_ranks(options), processes = options->world_ranks ? here : 1;
+    const uint32_t here = tool_options_host_ranks(options), processes = tool_options_processes(options);
     return processes * process_bytes + here * (rank_bytes + options->plan.threads * thread_bytes);
 }
 
@@ -218,7 +218,10 @@ static eo_status check_gpu_memory(const struct tool_job *job, struct tool_proble
 static eo_status check_memory(struct tool_job *job, struct tool_problem *problem)
 {
     const char *bound = "";
-    job->available_bytes = tool_options_on_gpu(job->options) ? job->device.free_bytes : tool_process_memory_available(&bound);
+    job->available_bytes = tool_options_on_gpu(job->options)
+                               ? job->device.free_bytes
+                               : tool_process_memory_available(tool_options_processes(job->options),
+                                                               tool_options_process_threads(job->options), &bound);
     job->needed_bytes = tool_job_estimate(job->options, &job->summary, job->device.device_count);
     if (tool_options_on_gpu(job->options))
         return check_gpu_memory(job, problem);

@@ -127,7 +127,7 @@ static eo_status make_decoder(struct draft *d, bool *has_cache)
     const uint32_t threads = job->options->plan.threads * (has_team ? job->here_count : 1);
     const char *bound;
     bool lacks = tool_options_on_gpu(job->options) || d->params->without_cache ||
-                 (is_first && eo_decoder_bytes(job->transformer, threads) > tool_process_memory_available(&bound) / 2);
+                 (is_first && eo_decoder_bytes(job->transformer, threads) > tool_process_memory_available(1, threads, &bound) / 2);
     *has_cache = false;
     EO_TRY(ask_all(rank, lacks, &lacks));
     if (lacks)

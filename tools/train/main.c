@@ -281,6 +281,7 @@ static int train_main(struct train *train)
 int main(int argc, char **argv)
 {
     static struct train train;
+    tool_process_spare_addresses();
     tool_options_init(&train.settings.common);
     train.settings.sample_count = SAMPLE_DEFAULT;
     struct tool_problem problem;

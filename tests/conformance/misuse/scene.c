@@ -19,12 +19,12 @@ void must(eo_status status, const char *what)
 
 uint64_t memory_available;
 
-uint64_t __real_eo_memory_available(const char **bound);
-uint64_t __wrap_eo_memory_available(const char **bound);
-uint64_t __wrap_eo_memory_available(const char **bound)
+uint64_t __real_eo_memory_available(uint32_t processes, const char **bound);
+uint64_t __wrap_eo_memory_available(uint32_t processes, const char **bound);
+uint64_t __wrap_eo_memory_available(uint32_t processes, const char **bound)
 {
     if (memory_available == 0)
-        return __real_eo_memory_available(bound);
+        return __real_eo_memory_available(processes, bound);
     *bound = "";
     return memory_available;
 }

@@ -338,6 +338,25 @@ Test(reserve, names_the_limit_that_is_in_the_way)
     eo_device_destroy(&device);
 }
 
+/* Goal: a limit of a process is not divided among the processes that share a host. */
+Test(reserve, each_process_has_its_limit)
+{
+    struct eo_device *device;
+    struct rlimit before, limit;
+    uint64_t free_bytes = 0, total_bytes;
+    cr_assert_eq(eo_device_create(&device, "cpu", &(struct eo_device_params){.queue_count = 1, .rank_count = 4, .processes = 4}),
+                 EO_OK);
+    cr_assert_eq(getrlimit(RLIMIT_AS, &before), 0);
+    limit = before;
+    limit.rlim_cur = own_addresses() + (64 << 20);
+    cr_assert_eq(setrlimit(RLIMIT_AS, &limit), 0);
+    const eo_status status = device->ops->available(device, &free_bytes, &total_bytes);
+    cr_assert_eq(setrlimit(RLIMIT_AS, &before), 0);
+    cr_assert_eq(status, EO_OK);
+    cr_expect(free_bytes > 3 * (64 << 20) && free_bytes <= 4 * (64 << 20), "%llu", (unsigned long long)free_bytes);
+    eo_device_destroy(&device);
+}
+
 static eo_status keep_places(void *arguments)
 {
     cpu_set_t **places = arguments;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/run/machine/memory_check.h"
 
+#include <malloc.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -52,21 +54,40 @@ uint64_t tool_control_groups_available(const char *root)
     return tool_control_groups_least(root, "memory", group_available);
 }
 
-/* What a limit of this process leaves of what `key` counts. */
-static uint64_t limit_available(int resource, const char *key)
+static uint64_t stack_bytes(void)
+{
+    pthread_attr_t attributes;
+    size_t bytes = 0;
+    pthread_attr_init(&attributes);
+    pthread_attr_getstacksize(&attributes, &bytes);
+    pthread_attr_destroy(&attributes);
+    return bytes;
+}
+
+/* What a limit on each of these processes leaves of what `key` counts. */
+static uint64_t limit_available(uint32_t processes, uint32_t threads, int resource, const char *key)
 {
     struct rlimit limit;
     const uint64_t used_kib = number_in("/proc/self/status", key);
     if (used_kib == UINT64_MAX || getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
         return UINT64_MAX;
-    return limit.rlim_cur > used_kib * 1024 ? limit.rlim_cur - used_kib * 1024 : 0;
+    const uint64_t taken = used_kib * 1024 + threads * stack_bytes(), left = limit.rlim_cur - smaller(limit.rlim_cur, taken);
+    return left > UINT64_MAX / processes ? UINT64_MAX : left * processes;
 }
 
-uint64_t tool_process_memory_available(const char **bound)
+void tool_process_spare_addresses(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        (void)mallopt(M_ARENA_MAX, 1);
+}
+
+uint64_t tool_process_memory_available(uint32_t processes, uint32_t threads, const char **bound)
 {
     const uint64_t kib = number_in("/proc/meminfo", "MemAvailable:");
     const uint64_t machine = smaller(kib != UINT64_MAX ? kib * 1024 : UINT64_MAX, tool_control_groups_available(""));
-    const uint64_t addresses = limit_available(RLIMIT_AS, "VmSize:"), data = limit_available(RLIMIT_DATA, "VmData:");
+    const uint64_t addresses = limit_available(processes, threads, RLIMIT_AS, "VmSize:");
+    const uint64_t data = limit_available(processes, threads, RLIMIT_DATA, "VmData:");
     const uint64_t available = smaller(machine, smaller(addresses, data));
     *bound = available == machine     ? ""
              : available == addresses ? " under the limit on address space (ulimit -v)"

@@ -392,6 +392,17 @@ uint32_t tool_options_host_ranks(const struct tool_options *options)
     return options->world_ranks ? options->host_ranks : options->plan.ranks;
 }
 
+uint32_t tool_options_processes(const struct tool_options *options)
+{
+    return options->world_ranks ? options->host_ranks : 1;
+}
+
+uint32_t tool_options_process_threads(const struct tool_options *options)
+{
+    enum { QUEUES = 2 };
+    return tool_options_host_ranks(options) / tool_options_processes(options) * (options->plan.threads + QUEUES);
+}
+
 uint32_t tool_options_gpu_ranks(const struct tool_options *options, uint32_t device_count)
 {
     return options->world_ranks ? 1 : (options->plan.ranks + device_count - 1) / device_count;

@@ -116,6 +116,9 @@ uint32_t tool_threads_of(uint64_t cores, uint32_t ranks);
 
 /* Ranks that share this host's memory and devices. */
 uint32_t tool_options_host_ranks(const struct tool_options *options);
+/* That these are in. */
+uint32_t tool_options_processes(const struct tool_options *options);
+uint32_t tool_options_process_threads(const struct tool_options *options); /* about as many in each */
 /* That share a GPU, of those that this process sees. Processes have one each, however many they see: NCCL takes no two on one.
  */
 uint32_t tool_options_gpu_ranks(const struct tool_options *options, uint32_t device_count);

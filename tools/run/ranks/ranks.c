@@ -471,7 +471,8 @@ static eo_status run_ranks(struct tool_job *job, struct tool_problem *problem)
     }
     if (started < rank_count) {
         /* The others stand at the barrier and could not be told: there is nothing to save yet. */
-        fprintf(stderr, "%s: cannot start the thread of rank %u; lower --ranks or raise the limit on threads\n",
+        fprintf(stderr, "%s: cannot start the thread of rank %u; lower --ranks or raise the limit on threads (ulimit -u) or "
+                "addresses (ulimit -v)\n",
                 program_invocation_short_name, started);
         exit(TOOL_EXIT_FAILED);
     }
