@@ -402,6 +402,8 @@ Test(memory_check, a_group_with_a_colon_in_its_name_is_found)
     write_in(root, "sys/fs/cgroup/memory/a:b/memory.limit_in_bytes", "300000\n");
     write_in(root, "sys/fs/cgroup/memory/a:b/memory.usage_in_bytes", "100000\n");
     cr_assert_eq(tool_control_groups_available(root), 200000);
+    write_in(root, "sys/fs/cgroup/memory/a:b/memory.stat", "inactive_file 0\ntotal_inactive_file 60000\n");
+    cr_assert_eq(tool_control_groups_available(root), 260000, "the file cache of groups in it can be dropped, too");
     snprintf(command, sizeof(command), "rm -rf %s", root);
     cr_assert_eq(system(command), 0);
 }

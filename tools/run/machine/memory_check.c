@@ -43,7 +43,7 @@ static uint64_t group_available(const char *folder, bool is_second)
     if (limit == UINT64_MAX || used == UINT64_MAX) /* "max", or no such file */
         return UINT64_MAX;
     snprintf(path, sizeof(path), "%s/memory.stat", folder);
-    const uint64_t cache = number_in(path, "inactive_file ");
+    const uint64_t cache = number_in(path, is_second ? "inactive_file " : "total_inactive_file "); /* inner groups' too */
     if (cache != UINT64_MAX)
         used = used > cache ? used - cache : 0;
     return limit > used ? limit - used : 0;
