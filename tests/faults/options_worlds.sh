@@ -187,6 +187,10 @@ if unshare --mount sh -c 'mount -t tmpfs none /proc' 2>/dev/null; then
     timeout 120 "$launch" -n 2 unshare --mount sh -c 'mount -t tmpfs none /proc; exec "$@"' x "$train" $quiet >out 2>err
     [ $? = 2 ] && grep -q 'rank 0 .* cannot identify its machine: .*; mount /proc' err
     result $? 'ranks without /proc are told that they lack it'
+    timeout 120 unshare --mount sh -c 'mount -t tmpfs none /proc; exec "$@"' x "$headtohead" $options --steps 4 --peak-seconds 0 \
+        >out 2>err
+    [ $? = 1 ] && grep -q 'cannot start itself by /proc/self/exe: .*; mount /proc' err
+    result $? 'so is a comparison, which starts itself'
 else
     skip 'ranks without /proc' 'not root'
 fi

@@ -178,6 +178,8 @@ static void become_child(const struct settings *settings, const struct tool_vari
                                 variant->value};
     memcpy(arguments + count, more, (variant->option ? 6 : 4) * sizeof(more[0]));
     execv("/proc/self/exe", (char **)(uintptr_t)arguments);
+    fprintf(stderr, "%s: cannot start itself by /proc/self/exe: %s; mount /proc\n", program_invocation_short_name,
+            strerror(errno));
     _exit(TOOL_EXIT_FAILED);
 }
 
