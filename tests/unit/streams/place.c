@@ -47,14 +47,14 @@ static bool has_hwloc(void)
 
 /* ---- threads ---- */
 
-static bool is_refused;
+static bool processors_refused;
 
 int __real_sched_getaffinity(pid_t process, size_t bytes, cpu_set_t *set);
 int __wrap_sched_getaffinity(pid_t process, size_t bytes, cpu_set_t *set);
 
 int __wrap_sched_getaffinity(pid_t process, size_t bytes, cpu_set_t *set)
 {
-    if (!is_refused)
+    if (!processors_refused)
         return __real_sched_getaffinity(process, bytes, set);
     errno = EPERM;
     return -1;
@@ -127,15 +127,15 @@ Test(place, unknown_processors_place_nothing)
 {
     if (!has_hwloc())
         cr_skip_test("built without hwloc");
-    is_refused = true;
+    processors_refused = true;
     cr_expect_null(place_all());
-    is_refused = false;
+    processors_refused = false;
     cr_expect_not_null(strstr(last_said, "not placed: the system does not tell their processors"), "%s", last_said);
 }
 
 /* ---- memory ---- */
 
-static void refuse(long call, int error)
+static void refuse_call(long call, int error)
 {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -168,7 +168,7 @@ Test(place, refused_binding_of_memory_is_told_once)
 {
     if (!has_hwloc())
         cr_skip_test("built without hwloc");
-    refuse(SYS_mbind, EPERM);
+    refuse_call(SYS_mbind, EPERM);
     bind_thrice("numa:1 core:2 pu:1");
     cr_expect_eq(warning_count, 0, "%s", last_said);
     bind_thrice("numa:2 core:1 pu:1");
@@ -180,7 +180,7 @@ Test(place, memory_is_reserved_without_madvise)
 {
     struct eo_device *device;
     void *memory;
-    refuse(SYS_madvise, ENOSYS);
+    refuse_call(SYS_madvise, ENOSYS);
     cr_assert_eq(eo_device_create(&device, "cpu", &(const struct eo_device_params){.queue_count = 2, .ring_capacity = 8,
                                                                                   .rank_count = 1, .log = &keeping}), EO_OK);
     cr_expect_eq(device->ops->reserve(device, EO_MEMORY_KIND_GATHER, 1 << 20, &memory), EO_OK, "%s", last_said);
