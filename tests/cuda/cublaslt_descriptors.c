@@ -12,6 +12,8 @@
 #include "layers/cuda/kernels.h"
 #include "tests/tap/tap.h"
 
+enum { OUTER_VECTORS = 3 }; /* CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F of 12.9 */
+
 static char told[1000];
 
 static void take_log(void *user, eo_log_level level, const char *text)
@@ -91,9 +93,10 @@ static void check_description(struct eo_product_plan *plan, bool fused)
         CHECK(read_back(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, 8) == key->alignment &&
               read_back(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, 8) == key->aux_stride, "the auxiliary tensor is another");
     if (key->compute == EO_DTYPE_FLOAT8) /* the number stands in plan.c, for headers that lack its name */
-        CHECK(read_back(plan, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, 4) == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F &&
-              read_back(plan, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, 4) == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F &&
-              read_back(plan, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, 8) != 0, "the scales are others");
+        CHECK(read_back(plan, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, 4) == OUTER_VECTORS &&
+                  read_back(plan, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, 4) == OUTER_VECTORS &&
+                  read_back(plan, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, 8) != 0,
+              "the scales are others");
     check_layout(&plan->a, &layout.a, key->batch);
     check_layout(&plan->b, &layout.b, key->batch);
     check_layout(&plan->d, &layout.d, key->batch);

@@ -273,6 +273,8 @@ static bool is_float8(const struct layout *layout)
     return layout->type == CUDA_R_8F_E4M3;
 }
 
+enum { OUTER_VECTORS = 3 }; /* CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F of 12.9 */
+
 /* The rules of cuBLASLt for float8 on Hopper: both operands lie as rows of k (its TN), sizes and rows in units of 16 bytes, a
  * scale for each row or a scalar; the result is wider. Tests want one shape that it has no algorithm for. */
 static bool float8_is_supported(const struct operation *o, const struct layout *a, const struct layout *b,
@@ -282,8 +284,8 @@ static bool float8_is_supported(const struct operation *o, const struct layout *
         return true;
     return is_float8(a) && is_float8(b) && sim.config.architecture == 90 && o->a_transposed && !o->b_transposed &&
            a->rows % 16 == 0 && a->columns % 16 == 0 && b->columns % 16 == 0 && a->leading % 16 == 0 && b->leading % 16 == 0 &&
-           o->a_scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F && o->a_scale_mode == o->b_scale_mode &&
-           d->type == CUDA_R_16BF && a->batch == 1 && !has_aux(o->epilogue) && a->columns != sim_cublaslt_no_float8_width;
+           o->a_scale_mode == OUTER_VECTORS && o->a_scale_mode == o->b_scale_mode && d->type == CUDA_R_16BF && a->batch == 1 &&
+           !has_aux(o->epilogue) && a->columns != sim_cublaslt_no_float8_width;
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation_of,

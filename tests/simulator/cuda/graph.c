@@ -375,29 +375,6 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, enum cudaStreamCaptureSta
     CUDA_END(refused);
 }
 
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, enum cudaStreamCaptureStatus *status,
-                                     unsigned long long *id, cudaGraph_t *graph, const cudaGraphNode_t **dependencies,
-                                     const cudaGraphEdgeData **edges, size_t *dependency_count)
-{
-    (void)edges;
-    CUDA_BEGIN();
-    struct sim_stream *stream = sim_stream_of(handle);
-    if (!stream || !status)
-        CUDA_END(stream ? cudaErrorInvalidValue : cudaErrorInvalidResourceHandle);
-    *status = !stream->capture           ? cudaStreamCaptureStatusNone
-              : stream->capture->invalid ? cudaStreamCaptureStatusInvalidated
-                                         : cudaStreamCaptureStatusActive;
-    if (id)
-        *id = stream->capture ? stream->capture->id : 0;
-    if (graph)
-        *graph = stream->capture ? (cudaGraph_t)stream->capture->graph : NULL;
-    if (dependencies)
-        *dependencies = NULL;
-    if (dependency_count)
-        *dependency_count = stream->capture ? stream->tip_count : 0;
-    CUDA_END(cudaSuccess);
-}
-
 /* --- instances --- */
 
 /* Without the flag every node gets the launching stream's priority. */

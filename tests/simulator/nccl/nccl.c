@@ -375,16 +375,6 @@ ncclResult_t ncclCommAbort(ncclComm_t handle)
     NCCL_END(ncclSuccess);
 }
 
-ncclResult_t ncclCommRevoke(ncclComm_t handle, int flags)
-{
-    (void)flags;
-    NCCL_BEGIN();
-    struct sim_comm *comm = sim_comm_of(handle);
-    if (!sim_comm_usable(comm, "ncclCommRevoke"))
-        NCCL_END(ncclInvalidUsage);
-    NCCL_END(ncclInternalError); /* nothing of ours should need it */
-}
-
 ncclResult_t ncclCommCount(const ncclComm_t handle, int *count)
 {
     NCCL_BEGIN();
