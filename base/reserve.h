@@ -7,9 +7,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/ioctl.h>
 #include <time.h>
 
 /*
@@ -55,6 +57,19 @@ static inline bool eo_reserve_bytes(int fd, uint64_t bytes)
     while (result != 0 && errno == EINTR);
     eo_size_limit_end(&before);
     return result == 0;
+}
+
+/*
+ * Of a file with nothing in it yet that is to be written again and again. btrfs writes to other blocks each time, so that a
+ * disk that others have filled refuses what was reserved, and past the page cache nothing goes. Elsewhere refused, or as it is.
+ */
+static inline void eo_reserve_rewritten(int fd)
+{
+    int flags;
+    if (ioctl(fd, FS_IOC_GETFLAGS, &flags) != 0)
+        return;
+    flags = (flags | FS_NOCOW_FL) & ~FS_COMPR_FL; /* it takes one of the two */
+    (void)ioctl(fd, FS_IOC_SETFLAGS, &flags);
 }
 
 #endif

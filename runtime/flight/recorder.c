@@ -60,7 +60,7 @@ static eo_status map(struct eo_flight_recorder *recorder, uint64_t bytes)
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, recorder->fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED,
                         recorder->fd, 0);
     if (memory == MAP_FAILED)
-        return io_error(recorder, "mmap");
+        return io_error(recorder, errno == ENODEV ? "this file system maps no files; name a folder on another" : "mmap");
     pthread_mutex_lock(&recorder->mutex);
     if (recorder->head) {
         if (recorder->fd < 0)
@@ -121,6 +121,8 @@ eo_status eo_flight_recorder_create(eo_flight_recorder **out, const eo_flight_re
         if (recorder->fd < 0) {
             (void)io_error(recorder, "open");
             status = EO_ERR_IO;
+        } else {
+            eo_reserve_rewritten(recorder->fd);
         }
     }
     if (status >= 0)

@@ -65,7 +65,7 @@ eo_status eo_cpu_storage_check(struct eo_device *device, const char *folder, uin
         eo_log_write(&device->log, EO_LOG_WARN, "rank %u: removed %u file%s that killed jobs had left in the offload folder %s",
                      device->params.rank, left, left == 1 ? "" : "s", folder);
     const uint64_t free_bytes = (uint64_t)room.f_bavail * room.f_frsize, most = free_bytes / 5 * 4 / (sharers ? sharers : 1);
-    if (bytes <= most)
+    if (bytes <= most || room.f_blocks == 0) /* a file system that does not know its size: the reservation will tell */
         return EO_OK;
     eo_log_write(&device->log, EO_LOG_ERROR,
                  "rank %u: the disk of the offload folder %s has no room: %.1f MiB needed by each of %u ranks, %.1f MiB free, of "

@@ -17,6 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/reserve.h"
+
 static const char prefix[] = "evenodd-offload-", suffix[] = ".tmp";
 enum { RANDOM = 6, SUFFIX = sizeof(suffix) - 1, PREFIX = sizeof(prefix) - 1 };
 
@@ -40,16 +42,17 @@ static bool has_name(int fd)
 static int open_named(char *path, int flags, bool *was_taken)
 {
     const int fd = mkostemps(path, SUFFIX, O_CLOEXEC | flags);
+    const bool counts = fd >= 0 && has_name(fd); /* some file systems in user space say 0 of every file */
     const bool is_locked = fd >= 0 && take_lock(fd, 0);
     const int error = errno;
-    *was_taken = is_locked && !has_name(fd);
+    *was_taken = is_locked && counts && !has_name(fd);
     if (!*was_taken)
         (void)unlink(path); /* also where it was made and then refused, as O_DIRECT may be */
     errno = error;
     return fd;
 }
 
-int eo_storage_file_open(const char *folder, int flags)
+static int open_unnamed(const char *folder, int flags)
 {
     enum { TRIES = 16 };
     int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
@@ -71,6 +74,14 @@ int eo_storage_file_open(const char *folder, int flags)
         errno = EBUSY;
         return -1;
     }
+    return fd;
+}
+
+int eo_storage_file_open(const char *folder, int flags)
+{
+    const int fd = open_unnamed(folder, flags);
+    if (fd >= 0)
+        eo_reserve_rewritten(fd);
     return fd;
 }
 

@@ -1,24 +1,29 @@
 /* SPDX-License-Identifier: MIT
  *
  * Goal: a job that looks for left files between the making and the locking of another job's file takes only a name, and the
- *       other makes a new file; a file under a lock, or of another form, is never removed.
+ *       other makes a new file; a file under a lock, or of another form, is never removed. Each is rewritten in place, where
+ *       the file system would write elsewhere.
  * Method: the source, on a file system without unnamed files, with a lock of ours between it and the system.
  */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 static struct {
     int thefts;  /* so many of the next locks come after another job's look */
     int refusal; /* errno of all locks; 0: none */
+    bool counts_nothing; /* no file has a name, by its count of them */
+    int flags;   /* of the last file, as btrfs keeps them */
     char folder[32];
 } scene;
 
@@ -31,13 +36,37 @@ static int open_without_unnamed(const char *path, int flags, mode_t mode)
     return -1;
 }
 
+/* btrfs takes the flag while nothing is in the file, and not beside that of compression. */
+static int flags_of_btrfs(int fd, unsigned long request, int *flags)
+{
+    struct stat info;
+    const bool takes = fstat(fd, &info) == 0 && info.st_size == 0 && !(*flags & FS_NOCOW_FL && *flags & FS_COMPR_FL);
+    if (request == FS_IOC_GETFLAGS)
+        *flags = scene.flags;
+    else if (takes)
+        scene.flags = *flags;
+    return request == FS_IOC_GETFLAGS || takes ? 0 : -1;
+}
+
+static int look_without_count(int fd, struct stat *info)
+{
+    const int result = fstat(fd, info);
+    if (scene.counts_nothing)
+        info->st_nlink = 0;
+    return result;
+}
+
 #define open open_without_unnamed
+#define fstat(fd, info) look_without_count(fd, info)
+#define ioctl(fd, request, flags)   flags_of_btrfs(fd, request, flags)
 #define flock(fd, way) lock_with_thief(fd, way)
 #define eo_storage_file_open file_open
 #define eo_storage_file_remove_left remove_left
 #include "streams/cpu/storage_file.c" /* NOLINT */
 #undef open
 #undef flock
+#undef fstat
+#undef ioctl
 
 static int lock_with_thief(int fd, int way)
 {
@@ -148,6 +177,26 @@ Test(storage_file, without_locks_a_file_is_made_all_the_same)
 {
     scene_open();
     scene.refusal = ENOLCK;
+    const int fd = file_open(scene.folder, 0);
+    cr_assert(fd >= 0 && name_count() == 0);
+    close(fd);
+    scene_close();
+}
+
+Test(storage_file, a_file_is_rewritten_in_place)
+{
+    scene_open();
+    scene.flags = FS_COMPR_FL | FS_NOATIME_FL; /* of a folder whose files are compressed */
+    const int fd = file_open(scene.folder, 0);
+    cr_assert(fd >= 0 && scene.flags == (FS_NOCOW_FL | FS_NOATIME_FL), "%x", (unsigned)scene.flags);
+    close(fd);
+    scene_close();
+}
+
+Test(storage_file, where_names_are_not_counted_a_file_is_made_all_the_same)
+{
+    scene_open();
+    scene.counts_nothing = true;
     const int fd = file_open(scene.folder, 0);
     cr_assert(fd >= 0 && name_count() == 0);
     close(fd);
