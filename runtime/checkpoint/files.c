@@ -77,10 +77,15 @@ void eo_checkpoint_file_name(char name[EO_CHECKPOINT_FILE_MAX], uint32_t rank)
 
 /* -- writing -------------------------------------------------------------------------------------------------------*/
 
+bool eo_checkpoint_sync(int file)
+{
+    return fsync(file) == 0 || errno == EINVAL || errno == EOPNOTSUPP;
+}
+
 eo_status eo_checkpoint_sync_folder(const char *path, struct checkpoint_error *error)
 {
     const int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const bool done = folder >= 0 && (fsync(folder) == 0 || errno == EINVAL); /* some file systems have no such thing */
+    const bool done = folder >= 0 && eo_checkpoint_sync(folder);
     const int number = errno;
     if (folder >= 0)
         close(folder);
@@ -185,7 +190,7 @@ static eo_status write_all(int file, const struct checkpoint_tables *tables, che
     head->head_hash = 0;
     head->head_hash = eo_hash64(head, head->head_bytes);
     EO_TRY(write_at(file, head, head->head_bytes, 0, path, error));
-    if (fsync(file) != 0)
+    if (!eo_checkpoint_sync(file))
         return eo_checkpoint_io_error(error, errno, "checkpoint: cannot sync %s to disk", path);
     return EO_OK;
 }

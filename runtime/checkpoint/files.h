@@ -42,6 +42,8 @@ enum { CHECKPOINT_PIECE = 4 * CHECKPOINT_CHUNK };
 typedef const void *(*checkpoint_source)(void *user, const struct checkpoint_section *section, uint64_t at,
                                          uint64_t bytes, void *piece, struct checkpoint_error *error);
 
+/* Whether what is in it is on the disk, or the file system has no such call, as some of networks and in user space. */
+bool eo_checkpoint_sync(int file);
 /* Makes it if it is not there, and then brings its name to the disk. */
 EO_NODISCARD eo_status eo_checkpoint_make_folder(const char *path, struct checkpoint_error *error);
 EO_NODISCARD eo_status eo_checkpoint_sync_folder(const char *path, struct checkpoint_error *error);

@@ -92,7 +92,7 @@ static eo_status write_text(const char *path, const char *text, size_t bytes, st
             status = eo_checkpoint_io_error(error, errno, "checkpoint: cannot write %s", path);
         done += wrote > 0 ? (size_t)wrote : 0;
     }
-    if (status >= 0 && fsync(file) != 0)
+    if (status >= 0 && !eo_checkpoint_sync(file))
         status = eo_checkpoint_io_error(error, errno, "checkpoint: cannot sync %s to disk", path);
     if (close(file) != 0 && status >= 0)
         status = eo_checkpoint_io_error(error, errno, "checkpoint: cannot write %s", path);

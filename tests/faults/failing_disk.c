@@ -7,7 +7,8 @@
  * and in the file; EO_SLOW_WRITE_MS: what each pwrite takes at least; EO_DISK_FREE: bytes that statvfs calls free, less those
  * that fallocate has taken; all looks but the first come late. EO_NO_TMPFILE: no file is made without a name; and then the name
  * of an offload file is not taken away, with EO_KILL_AT_UNLINK for the process is killed, with EO_KEEP_NAMES for it is refused.
- * EO_NO_DIRECT: no file is opened past the page cache.
+ * EO_NO_DIRECT: no file is opened past the page cache. EO_NO_SIZE: the disk does not know how large it is. EO_NO_SYNC: it cannot
+ * be asked to write what it holds back. EO_FAIL_READ_OF: read fails for files with that in their paths.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -17,6 +18,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -105,7 +107,9 @@ EXPORT int statvfs(const char *path, struct statvfs *out)
     if (left && atomic_fetch_add(&calls, 1) > 0)
         usleep(300000);
     const int result = next(path, out);
-    if (result == 0 && left)
+    if (result == 0 && getenv("EO_NO_SIZE"))
+        *out = (struct statvfs){.f_bsize = 512, .f_namemax = 255};
+    else if (result == 0 && left)
         out->f_bavail = (fsblkcnt_t)((strtoull(left, NULL, 10) - atomic_load(&taken_bytes)) / out->f_frsize);
     return result;
 }
@@ -142,4 +146,30 @@ EXPORT int unlink(const char *path)
         return -1;
     }
     return next(path);
+}
+
+EXPORT int fsync(int fd)
+{
+    int (*next)(int);
+    *(void **)&next = dlsym(RTLD_NEXT, "fsync");
+    const char *number = getenv("EO_NO_SYNC");
+    if (!number)
+        return next(fd);
+    errno = atoi(number);
+    return -1;
+}
+
+EXPORT ssize_t read(int fd, void *to, size_t bytes)
+{
+    ssize_t (*next)(int, void *, size_t);
+    *(void **)&next = dlsym(RTLD_NEXT, "read");
+    const char *failing = getenv("EO_FAIL_READ_OF");
+    char link[40], path[256];
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    const ssize_t used = failing ? readlink(link, path, sizeof(path) - 1) : 0;
+    path[used > 0 ? used : 0] = '\0';
+    if (!failing || !strstr(path, failing))
+        return next(fd, to, bytes);
+    errno = EIO;
+    return -1;
 }

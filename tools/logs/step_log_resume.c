@@ -52,7 +52,7 @@ static bool copy_lines(FILE *from, FILE *to, const char *option, uint64_t step)
             good = fputs(line, to) >= 0 && (strchr(line, '\n') || fputc('\n', to) != EOF); /* the last one may be cut */
     }
     free(line);
-    return good && !ferror(from) && fflush(to) == 0 && (fsync(fileno(to)) == 0 || errno == EINVAL);
+    return good && !ferror(from) && fflush(to) == 0 && tool_sync(fileno(to));
 }
 
 /* In the folder of `path`, with the rights of the old one where the disk knows rights. Where the file system can, without a

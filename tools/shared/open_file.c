@@ -77,15 +77,25 @@ eo_status tool_open_stream(FILE **out, const char *option, const char *path, str
     return tell_error(option, path, error, problem);
 }
 
-/* NULL: no memory. */
+/* NULL: errno says why not. */
 static char *read_text(int file, uint64_t *bytes)
 {
     char *text = malloc(*bytes + 1);
     uint64_t used = 0;
-    for (ssize_t got = 1; text && used < *bytes && got > 0; used += got > 0 ? (uint64_t)got : 0)
-        got = read(file, text + used, *bytes - used);
+    ssize_t got = text ? 1 : -1;
+    while (used < *bytes && got > 0) {
+        do
+            got = read(file, text + used, *bytes - used);
+        while (got < 0 && errno == EINTR);
+        used += got > 0 ? (uint64_t)got : 0;
+    }
     *bytes = used;
-    return text;
+    if (got >= 0)
+        return text;
+    const int error = errno;
+    free(text);
+    errno = error;
+    return NULL;
 }
 
 static eo_status parse_json(json_t **out, uint64_t values_max, const char *text, uint64_t bytes, const char *option,
@@ -110,12 +120,15 @@ eo_status tool_open_json(json_t **out, uint64_t bytes_max, const char *option, c
     EO_TRY(tool_open_input(&file, &bytes, option, path, problem));
     const bool fits = bytes <= bytes_max;
     char *text = fits ? read_text(file, &bytes) : NULL;
+    const int error = errno;
     close(file);
     if (!fits)
         return tool_problem_set(problem, EO_ERR_INVALID, "%s%s%s: has %" PRIu64 " bytes; at most %" PRIu64 " are read",
                                 option, space_after(option), path, bytes, bytes_max);
-    if (!text)
+    if (!text && error == ENOMEM)
         return tool_problem_set(problem, EO_ERR_NO_MEMORY, "%s%s%s: no memory", option, space_after(option), path);
+    if (!text)
+        return tell_error(option, path, error, problem);
     const eo_status status = parse_json(out, bytes_max / TOOL_JSON_VALUE_BYTES, text, bytes, option, path, problem);
     free(text);
     return status;
@@ -176,4 +189,9 @@ eo_status tool_open_output(FILE **out, const char *option, const char *path, str
         close(file);
     return tool_problem_set(problem, EO_ERR_IO, "%s%s%s: cannot be created: %s; choose another path", option,
                             space_after(option), path, strerror(error));
+}
+
+bool tool_sync(int file)
+{
+    return fsync(file) == 0 || errno == EINVAL || errno == EOPNOTSUPP;
 }

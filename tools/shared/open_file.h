@@ -37,4 +37,7 @@ EO_NODISCARD eo_status tool_open_check_output(const char *option, const char *pa
 /* The same, and creates or empties it. */
 EO_NODISCARD eo_status tool_open_output(FILE **out, const char *option, const char *path, struct tool_problem *problem);
 
+/* Whether a file, or a folder, is on the disk, or the file system has no such call, as some of networks and in user space. */
+bool tool_sync(int file);
+
 #endif

@@ -60,8 +60,8 @@ static eo_status copy_from(int in, const char *from, int out, const char *to, st
                 from, strerror(errno));
         unlink(to);
     }
-    return fsync(out) == 0 ? EO_OK
-                           : tool_problem_set(problem, EO_ERR_IO, "%s: cannot be synced to disk: %s", to, strerror(errno));
+    return tool_sync(out) ? EO_OK
+                          : tool_problem_set(problem, EO_ERR_IO, "%s: cannot be synced to disk: %s", to, strerror(errno));
 }
 
 static eo_status copy_file(const struct tool_export *export, const char *folder, const char *name, bool *copied,

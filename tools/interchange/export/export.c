@@ -11,6 +11,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "tools/shared/open_file.h"
+
 #define NO_MEMORY() tool_problem_set(problem, EO_ERR_NO_MEMORY, "--export %s: no memory", export->path)
 
 enum { ROOM_LEAST = 1 << 18 };
@@ -152,7 +154,8 @@ static eo_status check_place(const struct tool_export *export, struct tool_probl
                                 "a shorter name",
                                 export->path);
     tool_export_remove_left(parent, export->path);
-    if (statvfs(parent, &disk) == 0 && (uint64_t)disk.f_bavail * disk.f_frsize < export->bytes)
+    /* Some file systems, of networks and in memory, do not know their size. */
+    if (statvfs(parent, &disk) == 0 && disk.f_blocks > 0 && (uint64_t)disk.f_bavail * disk.f_frsize < export->bytes)
         return tool_problem_set(problem, EO_ERR_IO,
                                 "--export %s: needs %.1f MiB, but %.1f MiB are free there; make room, or name another disk",
                                 export->path, (double)export->bytes / (1 << 20),
@@ -277,11 +280,11 @@ void tool_export_put(struct tool_export *export, uint32_t parameter, const float
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
-/* Some file systems do not sync folders, and some folders let nobody list them. */
+/* Some folders let nobody list them. */
 static eo_status sync_folder(const char *path, struct tool_problem *problem)
 {
     const int file = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const bool synced = file >= 0 ? fsync(file) == 0 || errno == EINVAL : errno == EACCES;
+    const bool synced = file >= 0 ? tool_sync(file) : errno == EACCES;
     const int error = errno;
     if (file >= 0)
         close(file);
@@ -293,7 +296,7 @@ static eo_status sync_files(struct tool_export *export, struct tool_problem *pro
 {
     for (uint32_t f = 0; f < export->file_count; f++) {
         struct tool_export_file *file = &export->files[f];
-        const bool synced = fsync(file->file) == 0;
+        const bool synced = tool_sync(file->file);
         const int error = errno, descriptor = file->file;
         file->file = -1;
         if (close(descriptor) != 0 || !synced)

@@ -14,6 +14,7 @@
 #include "tools/interchange/adapters.h"
 #include "tools/interchange/model_blocks.h"
 #include "tools/interchange/safetensors_header.h"
+#include "tools/shared/open_file.h"
 
 #define NO_MEMORY() tool_problem_set(problem, EO_ERR_NO_MEMORY, "--export %s: no memory", export->path)
 
@@ -200,7 +201,7 @@ static eo_status write_json(const struct tool_export *export, const char *name,
                                 : tool_write_at(file, path, text, strlen(text), 0, problem);
     if (status >= 0)
         status = tool_write_at(file, path, "\n", 1, strlen(text), problem);
-    if (status >= 0 && fsync(file) != 0)
+    if (status >= 0 && !tool_sync(file))
         status = tool_problem_set(problem, EO_ERR_IO, "%s: cannot be synced to disk: %s", path, strerror(errno));
     free(text);
     if (file >= 0)
