@@ -98,10 +98,15 @@ eo_status eo_checkpoint_make_folder(const char *path, struct checkpoint_error *e
     if (mkdir(path, 0777) != 0) {
         struct stat info;
         const int number = errno;
-        if (number == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        const int look = number == EEXIST && stat(path, &info) != 0 ? errno : 0; /* a dead disk, or a link to nowhere */
+        if (number == EEXIST && look == 0 && S_ISDIR(info.st_mode))
             return EO_OK;
-        return eo_checkpoint_io_error(error, number == EEXIST ? ENOTDIR : number, "checkpoint: cannot create the folder %s%s",
-                                      path, number == ENOENT ? " (folders above it are not made)" : "");
+        return eo_checkpoint_io_error(error,
+                                      number != EEXIST ? number
+                                      : look           ? look
+                                                       : ENOTDIR,
+                                      "checkpoint: cannot create the folder %s%s", path,
+                                      number == ENOENT ? " (folders above it are not made)" : "");
     }
     snprintf(parent, sizeof(parent), "%s/..", path);
     return access(parent, R_OK) == 0 ? eo_checkpoint_sync_folder(parent, error) : EO_OK;

@@ -540,13 +540,15 @@ static void second_run(struct saved_rank *self)
 /* Refused at once, and the runtime goes on. */
 static void wants_no_folder(struct saved_rank *self)
 {
-    static const char *const ways[][2] = {{"not/there", "cannot create the folder "}, {"file", "Not a directory"}};
+    static const char *const ways[][2] = {
+        {"not/there", "cannot create the folder "}, {"file", "Not a directory"}, {"loop", "Too many levels of symbolic links"}};
     char path[400];
     saved_initialise(self);
-    for (size_t i = 0; i < 2 && self->rank == 0; i++) {
+    for (size_t i = 0; i < 3 && self->rank == 0; i++) {
         eo_saver *saver;
         snprintf(path, sizeof(path), "%s/%s", folder, ways[i][0]);
-        CHECK_THAT(i == 0 || write_text_to(path, "no folder"));
+        CHECK_THAT(i != 1 || write_text_to(path, "no folder"));
+        CHECK_THAT(i != 2 || symlink("loop", path) == 0);
         saved_log_clear();
         CHECK_THAT(eo_saver_create(&saver, eo_saver_params(.runtime = self->runtime, .folder = path)) == EO_ERR_INVALID &&
                    !saver);
