@@ -390,12 +390,31 @@ static void remove_old(const char *folder, uint64_t step, uint32_t keep)
     free(ordered.newest);
 }
 
+/* What a killed save has left in a lower layer of an overlayfs has no other name ever, but the files of this save can go into
+ * a folder of the upper one, which then takes its place. */
+static bool make_movable(const char *from, const char *aside)
+{
+    remove_folder(AT_FDCWD, aside);
+    DIR *list = mkdir(aside, 0777) == 0 ? opendir(from) : NULL;
+    const int folder = list ? open(aside, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    bool moved = folder >= 0;
+    for (const struct dirent *entry = moved ? readdir(list) : NULL; moved && entry; entry = readdir(list))
+        moved = !is_ours(entry->d_name) || renameat(dirfd(list), entry->d_name, folder, entry->d_name) == 0;
+    moved = moved && eo_checkpoint_sync(folder);
+    if (folder >= 0)
+        close(folder);
+    if (list)
+        closedir(list);
+    return moved && rmdir(from) == 0 && rename(aside, from) == 0;
+}
+
 /* A checkpoint of the same step, of an earlier run, goes only when the new one has its name. Where names cannot be
  * exchanged it is called ".old" in between, and goes with what is unfinished. */
 static eo_status give_name(const char *from, const char *to, struct checkpoint_error *error)
 {
     char old[CHECKPOINT_PATH_MAX + 8];
-    if (rename(from, to) == 0)
+    snprintf(old, sizeof(old), "%s.old", to);
+    if (rename(from, to) == 0 || (errno == EXDEV && make_movable(from, old) && rename(from, to) == 0))
         return EO_OK;
     if (errno == EEXIST || errno == ENOTEMPTY) {
         if (syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0)
@@ -406,7 +425,6 @@ static eo_status give_name(const char *from, const char *to, struct checkpoint_e
                 return EO_OK;
         }
         if (errno == EINVAL || errno == ENOSYS) {
-            snprintf(old, sizeof(old), "%s.old", to);
             remove_folder(AT_FDCWD, old);
             if (rename(to, old) == 0 && rename(from, to) == 0)
                 return EO_OK;

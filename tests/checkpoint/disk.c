@@ -35,6 +35,7 @@ int __real_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to);
 int __real_flock(int file, int operation);
 int __wrap_flock(int file, int operation);
+static ino_t left_below; /* a folder of an overlayfs' lower layer */
 static bool has_no_fallocate, has_no_exchange, has_no_locks, has_layers, renames_slowly;
 
 int __wrap_fallocate(int file, int mode, off_t offset, off_t bytes)
@@ -74,8 +75,13 @@ int __wrap_renameat(int from_folder, const char *from, int to_folder, const char
 
 int __wrap_rename(const char *from, const char *to)
 {
+    struct stat info;
     if (renames_slowly)
         usleep(30000);
+    if (left_below && stat(from, &info) == 0 && info.st_ino == left_below) {
+        errno = EXDEV;
+        return -1;
+    }
     return is_of_lower_layer(from) ? -1 : __real_rename(from, to);
 }
 
@@ -499,6 +505,34 @@ static void saves_over_layers(struct saved_rank *self)
     CHECK_THAT(saved_save(self, folder, 1, "new", 3) == EO_OK); /* step 2 again */
 }
 
+static void saves_step_twice(struct saved_rank *self)
+{
+    saved_initialise(self);
+    saved_steps(self, 2);
+    CHECK_THAT(saved_save(self, folder, 0, NULL, 0) == EO_OK);
+    CHECK_THAT(saved_save(self, folder, 0, "again", 5) == EO_OK);
+}
+
+/* Once beside no checkpoint of that step, once beside one. */
+static void left_in_a_layer(void)
+{
+    char path[400], file[420];
+    struct stat info;
+    for (int i = 0; i < 2; i++) {
+        if (i == 0)
+            clear_folder();
+        step_path(path, sizeof(path), 2, ".new");
+        snprintf(file, sizeof(file), "%s/rank-00000", path);
+        CHECK_THAT(mkdir(path, 0700) == 0 && write_text_to(file, "left") && stat(path, &info) == 0);
+        left_below = info.st_ino;
+        (void)saved_run(&small, saves_step_twice, NULL);
+        left_below = 0;
+        CHECK_THAT(access(path, F_OK) != 0 && saved_folder_hash(folder) != 0);
+        step_path(path, sizeof(path), 2, ".old");
+        CHECK_THAT(access(path, F_OK) != 0);
+    }
+}
+
 static void over_layers(void)
 {
     char path[400];
@@ -635,6 +669,8 @@ void checkpoint_disk_cases(void)
     tap_case("where names cannot be exchanged, a step that is saved again replaces the old one all the same");
     over_layers();
     tap_case("checkpoints of an overlayfs' lower layer, which cannot be renamed, are removed and replaced where they lie");
+    left_in_a_layer();
+    tap_case("what a killed save left in such a layer does not keep the next save of that step from its name");
     (void)saved_run(&small, second_run, NULL);
     tap_case(
         "a second run that would write to the same folder is refused, until the first one has ended, whatever that has forked");
