@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 #
 # Goal: a file system that can do less than others serves all the same: one that does not know its size, as many in user space,
-#       or cannot be asked to write what it holds back. An error of the disk is told as one.
+#       or cannot be asked to write what it holds back. An error of the disk is told as one, and a full one cuts no line.
 # Method: a small model, and a preloaded library in the disk's place. Another error of the same call still counts.
 # usage: plain_disk.sh TRAIN CHECKPOINT FAILING_DISK SOURCE
 set -u
@@ -44,6 +44,17 @@ more="--steps 2 --export e5"
 plain EO_NO_SYNC=5
 [ $? != 0 ] && [ ! -e e5 ] && grep -q 'cannot be synced to disk: Input/output error' err
 result $? 'nor exported'
+
+for limit in 2 3; do # blocks of a file at most
+    (
+        ulimit -f $limit
+        # shellcheck disable=SC2086
+        timeout 120 "$train" $options --steps 300 --log full.log --csv full.csv >/dev/null 2>err
+    )
+    [ "$(grep -c 'cannot be written: .* training continues without it' err)" = 2 ] && [ -z "$(tail -c 1 full.log | tr -d '\n')" ] &&
+        [ -s full.csv ] && [ -z "$(tail -c 1 full.csv | tr -d '\n')" ] && [ -z "$(sed '/}$/d' full.log)" ]
+    result $? "a full disk leaves no part of a line in logs ($limit blocks)"
+done
 
 more="--steps 1 --budget 1GiB --rates rates.json"
 echo '{"products_flops_per_s": 98e9, "memory_bytes_per_s": 22e9, "disk_bytes_per_s": 6e8, "link_bytes_per_s": 22e9}' >rates.json

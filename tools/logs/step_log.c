@@ -2,8 +2,12 @@
 #include "tools/logs/step_log.h"
 
 #include <errno.h>
+#include <stdio_ext.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "tools/shared/open_file.h"
 #include "tools/shared/overwrite.h"
 
 eo_status tool_step_log_open(struct tool_step_log *log, const char *option, const char *path, struct tool_problem *problem)
@@ -14,10 +18,20 @@ eo_status tool_step_log_open(struct tool_step_log *log, const char *option, cons
     return tool_overwrite_open(&log->file, option, path, problem);
 }
 
+/* A line without an end is refused by who reads the file; taking it out needs no room. */
+static void drop_cut_line(const struct tool_step_log *log)
+{
+    struct stat info;
+    __fpurge(log->file);
+    if (fstat(fileno(log->file), &info) == 0 && S_ISREG(info.st_mode) && tool_open_own_output(&info) < 0)
+        (void)!ftruncate(fileno(log->file), log->whole_bytes);
+}
+
 static void give_up(struct tool_step_log *log, const char *why)
 {
     fprintf(stderr, "%s: %s %s: cannot be written: %s; training continues without it\n", program_invocation_short_name,
             log->option, log->path, why);
+    drop_cut_line(log);
     fclose(log->file);
     log->file = NULL;
     log->is_lost = true;
@@ -41,6 +55,8 @@ void tool_step_log_end(struct tool_step_log *log)
 {
     if (log->file && (putc('\n', log->file) == EOF || fflush(log->file) != 0 || ferror(log->file)))
         give_up(log, strerror(errno));
+    if (log->file)
+        log->whole_bytes = ftello(log->file);
 }
 
 void tool_step_log_close(struct tool_step_log *log)

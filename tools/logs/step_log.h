@@ -14,6 +14,7 @@ struct tool_step_log {
     FILE *file; /* NULL: not asked for, or given up */
     bool is_lost; /* in part at least: it was told */
     const char *option, *path;
+    int64_t whole_bytes; /* of the file, up to the end of its last line */
 };
 
 /* `option`: that named the path, --log or --csv. A path of NULL is no log. EO_ERR_IO: cannot be created; EO_ERR_INVALID: what is there is no log. Nothing was written. */
