@@ -16,11 +16,17 @@
 
 enum { RECORDS_MAX = 1 << 14, RECORD_BYTES = 512 };
 
+#if CUPTI_API_VERSION >= 130000
+typedef CUpti_ActivityKernel10 kernel_record;
+#else
+typedef CUpti_ActivityKernel9 kernel_record;
+#endif
+
 /* One that was made up and not handed over yet. */
 struct made {
     union {
         CUpti_Activity any;
-        CUpti_ActivityKernel10 kernel;
+        kernel_record kernel;
         CUpti_ActivityMemcpyPtoP4 copy;
         CUpti_ActivityMemset4 fill;
         CUpti_ActivityExternalCorrelation link;
@@ -102,7 +108,7 @@ static void make_kernel(const char *name, uint32_t blocks, uint64_t now)
     struct made *made = next_record();
     if (!made)
         return;
-    CUpti_ActivityKernel10 *k = &made->record.kernel;
+    kernel_record *k = &made->record.kernel;
     k->kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
     k->name = name;
     k->start = now;
