@@ -51,7 +51,7 @@ eo_status eo_offload_check(struct eo_runtime *rt)
         return EO_OK;
     const char *bound = "";
     const uint32_t sharers = eo_world_host_ranks(rt->world, rt->device->count);
-    const uint64_t share = eo_memory_available(rt->world->processes, &bound) / 5 * 4 / sharers,
+    const uint64_t share = eo_memory_available(rt->world->processes ? sharers : 0, &bound) / 5 * 4 / sharers,
                    taken = bytes + rt->plan->space_bytes[EO_SPACE_HOST];
     rt->offload.copy_bytes_max = share > taken ? share - taken : 0;
     return keep_reason(

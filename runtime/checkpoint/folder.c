@@ -405,7 +405,10 @@ static bool make_movable(const char *from, const char *aside)
         close(folder);
     if (list)
         closedir(list);
-    return moved && rmdir(from) == 0 && rename(aside, from) == 0;
+    moved = moved && rmdir(from) == 0 && rename(aside, from) == 0;
+    if (!moved)
+        errno = EXDEV; /* as it was found */
+    return moved;
 }
 
 /* A checkpoint of the same step, of an earlier run, goes only when the new one has its name. Where names cannot be

@@ -160,6 +160,7 @@ eo_status eo_world_split(eo_world **out, eo_world *world, uint32_t color, uint32
     inner->rank = place.rank;
     inner->rank_count = place.rank_count;
     inner->memory_ranks = world->memory_ranks == world->rank_count ? place.rank_count : 1; /* at least */
+    inner->processes = world->processes ? inner->memory_ranks : 0;
     *out = inner;
     return EO_OK;
 }

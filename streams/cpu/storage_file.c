@@ -32,20 +32,20 @@ static bool take_lock(int fd, int way)
     return result == 0;
 }
 
-static bool has_name(int fd)
+/* Not by the count of its names: some file systems in user space say 0 of every file. */
+static bool has_name(int fd, const char *path)
 {
-    struct stat info;
-    return fstat(fd, &info) == 0 && info.st_nlink > 0;
+    struct stat named, open;
+    return lstat(path, &named) == 0 && fstat(fd, &open) == 0 && named.st_dev == open.st_dev && named.st_ino == open.st_ino;
 }
 
 /* `path` ends in a place for a name. */
 static int open_named(char *path, int flags, bool *was_taken)
 {
     const int fd = mkostemps(path, SUFFIX, O_CLOEXEC | flags);
-    const bool counts = fd >= 0 && has_name(fd); /* some file systems in user space say 0 of every file */
     const bool is_locked = fd >= 0 && take_lock(fd, 0);
     const int error = errno;
-    *was_taken = is_locked && counts && !has_name(fd);
+    *was_taken = is_locked && !has_name(fd, path);
     if (!*was_taken)
         (void)unlink(path); /* also where it was made and then refused, as O_DIRECT may be */
     errno = error;

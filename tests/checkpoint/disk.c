@@ -513,24 +513,43 @@ static void saves_step_twice(struct saved_rank *self)
     CHECK_THAT(saved_save(self, folder, 0, "again", 5) == EO_OK);
 }
 
-/* Once beside no checkpoint of that step, once beside one. */
-static void left_in_a_layer(void)
+static void fails_to_save_step(struct saved_rank *self)
+{
+    saved_initialise(self);
+    saved_steps(self, 2);
+    CHECK_THAT(saved_save(self, folder, 0, NULL, 0) == EO_ERR_IO);
+}
+
+static void leave_below(const char *name)
 {
     char path[400], file[420];
     struct stat info;
+    step_path(path, sizeof(path), 2, ".new");
+    snprintf(file, sizeof(file), "%s/%s", path, name);
+    CHECK_THAT(mkdir(path, 0700) == 0 && write_text_to(file, "left") && stat(path, &info) == 0);
+    left_below = info.st_ino;
+}
+
+/* Once beside no checkpoint of that step, once beside one; and with another's file in it, which stays. */
+static void left_in_a_layer(void)
+{
+    char path[400];
+    clear_folder();
     for (int i = 0; i < 2; i++) {
-        if (i == 0)
-            clear_folder();
-        step_path(path, sizeof(path), 2, ".new");
-        snprintf(file, sizeof(file), "%s/rank-00000", path);
-        CHECK_THAT(mkdir(path, 0700) == 0 && write_text_to(file, "left") && stat(path, &info) == 0);
-        left_below = info.st_ino;
+        leave_below("rank-00000");
         (void)saved_run(&small, saves_step_twice, NULL);
         left_below = 0;
+        step_path(path, sizeof(path), 2, ".new");
         CHECK_THAT(access(path, F_OK) != 0 && saved_folder_hash(folder) != 0);
         step_path(path, sizeof(path), 2, ".old");
         CHECK_THAT(access(path, F_OK) != 0);
     }
+    const uint64_t before = saved_folder_hash(folder);
+    leave_below("notes");
+    (void)saved_run(&small, fails_to_save_step, NULL);
+    left_below = 0;
+    step_path(path, sizeof(path), 2, ".new/notes");
+    CHECK_THAT(saved_folder_hash(folder) == before && access(path, F_OK) == 0);
 }
 
 static void over_layers(void)

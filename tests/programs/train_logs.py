@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -215,7 +216,7 @@ def check_early_stop():
 
 def check_stopped_early_stop():
     """Every step is saved and validated, so the signal comes between the two, whenever it comes."""
-    words = ("--steps", "400", "--val-every", "1", "--patience", "30", "--lr", "0.5", "--schedule", "constant", "--warmup", "0")
+    words = ("--steps", "400", "--val-every", "1", "--patience", "200", "--lr", "0.5", "--schedule", "constant", "--warmup", "0")
     done = run(*words, "--log", "unstopped.jsonl")
     steps, validations, _ = log_of("unstopped.jsonl")
     lowest = min(validations, key=validations.get)
@@ -223,15 +224,24 @@ def check_stopped_early_stop():
     options = ["--text", "text", "--model", "tiny", "--seq", "32", "--sample", "0", "--threads", "1", "--peak-seconds", "0"]
     with subprocess.Popen([train, *options, *words, *saves], stdout=subprocess.PIPE, text=True) as first:
         for line in iter(first.stdout.readline, ""):
-            if re.search(r"step +(\d+) / 400   loss on", line) and int(line.split()[1]) == lowest + 5:
+            if re.search(r"step +(\d+) / 400   loss on", line) and int(line.split()[1]) > lowest:
                 first.terminate()
                 break
         told = first.stdout.read()
-    again = run(*words, *saves)
+    shutil.copytree("stopped", "kept")
+    step = str(max(log_of("stopped.jsonl")[0]))
+    for _ in range(2):  # with no step behind it, and again
+        run("--steps", step, *words[2:], *saves, "--csv", "stopped.csv")
+    shutil.rmtree("stopped")
+    os.rename("kept", "stopped")  # as if killed before the next checkpoint
+    again = run(*words, *saves, "--csv", "stopped.csv")
+    with open("stopped.csv", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["validation_loss"]]
     lines = open("stopped.jsonl", encoding="utf-8").read().split("\n")
     result(done.returncode == 0 and "interrupted after step" in told and again.returncode == 0 and
            log_of("stopped.jsonl")[0].keys() == steps.keys() and log_of("stopped.jsonl")[1] == validations and
-           sum('"validation"' in line for line in lines) == len(validations),
+           sum('"validation"' in line for line in lines) == len(validations) and
+           [int(row["step"]) for row in rows] == list(range(int(step), len(steps) + 1)),
            "a run stopped between a checkpoint and a validation has the losses on held-back data, and the end, of one that was not",
            [lowest, len(steps), len(log_of("stopped.jsonl")[0]), told[-300:], again.stdout[-300:] + again.stderr])
 

@@ -45,14 +45,14 @@ static eo_status check_columns(const char *path, const char *more, struct tool_p
                                    "did, and the same model, or choose another path", path);
 }
 
-eo_status tool_csv_open(struct tool_step_log *table, const char *path, const char *more, uint64_t first_step,
+eo_status tool_csv_open(struct tool_step_log *table, const char *path, const char *more, const struct tool_step_log_kept *kept,
                         struct tool_problem *problem)
 {
-    const bool continues = path && first_step && tool_overwrite_holds_something(path);
+    const bool continues = path && kept->step && tool_overwrite_holds_something(path);
     if (continues)
         EO_TRY(check_columns(path, more, problem));
-    EO_TRY(continues ? tool_step_log_resume(table, "--csv", path, first_step, problem)
-                      : tool_step_log_open(table, "--csv", path, problem));
+    EO_TRY(continues ? tool_step_log_resume(table, "--csv", path, kept, problem)
+                     : tool_step_log_open(table, "--csv", path, problem));
     if (table->file && !continues) {
         fprintf(table->file, "%s%s", TOOL_CSV_HEAD, more);
         tool_step_log_end(table);

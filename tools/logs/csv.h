@@ -15,10 +15,10 @@ struct tool_csv_step {
     double loss, gradient_norm, learning_rate, step_s, tokens_per_s;
 };
 
-/* Goes on behind the rows up to `first_step`, where the run does; EO_ERR_INVALID: they have other columns. `more`: of columns
- * behind ours, each with a comma before it. NULL: no table. Errors as of tool_step_log_open. */
-EO_NODISCARD eo_status tool_csv_open(struct tool_step_log *table, const char *path, const char *more, uint64_t first_step,
-                                     struct tool_problem *problem);
+/* Goes on behind the rows that are kept, where the run does (its step is not 0); EO_ERR_INVALID: they have other columns.
+ * `more`: of columns behind ours, each with a comma before it. NULL: no table. Errors as of tool_step_log_open. */
+EO_NODISCARD eo_status tool_csv_open(struct tool_step_log *table, const char *path, const char *more,
+                                     const struct tool_step_log_kept *kept, struct tool_problem *problem);
 void tool_csv_step(struct tool_step_log *table, const struct tool_csv_step *step, const double *more, uint32_t more_count);
 void tool_csv_validation(struct tool_step_log *table, uint64_t step, double loss, uint32_t more_count);
 

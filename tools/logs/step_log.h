@@ -21,10 +21,15 @@ struct tool_step_log {
 EO_NODISCARD eo_status tool_step_log_open(struct tool_step_log *log, const char *option, const char *path,
                                           struct tool_problem *problem);
 
-/* Goes on with a log whose run was saved after this step: what it says of later steps, and its summary, are left out. The
- * old file stays until the new one has all that is kept. */
-EO_NODISCARD eo_status tool_step_log_resume(struct tool_step_log *log, const char *option, const char *path, uint64_t step,
-                                            struct tool_problem *problem);
+/* What a run that goes on keeps of a log. */
+struct tool_step_log_kept {
+    uint64_t step;       /* that of its checkpoint: what is said of later ones, and the summary, are left out */
+    uint64_t validation; /* likewise of losses on held-back data: the run may make that of its first step again */
+};
+
+/* Goes on with a log. The old file stays until the new one has all that is kept. */
+EO_NODISCARD eo_status tool_step_log_resume(struct tool_step_log *log, const char *option, const char *path,
+                                            const struct tool_step_log_kept *kept, struct tool_problem *problem);
 
 /* The writer of a line's object, and the line's end. Without a file neither does anything. */
 struct eo_json tool_step_log_line(struct tool_step_log *log);

@@ -13,33 +13,38 @@
 #include "tools/logs/step_log.h"
 
 /* A line of a step that the checkpoint knows of; plan and summary are written by each run itself. */
-static bool is_kept_object(const char *line, uint64_t step)
+static bool is_kept_object(const char *line, const struct tool_step_log_kept *kept)
 {
     json_t *object = json_loads(line, 0, NULL);
-    const json_t *number = json_object_get(object, "step");
-    static const char *const parts[] = {"validation", "checkpoint"};
-    for (size_t i = 0; !number && i < sizeof(parts) / sizeof(parts[0]); i++)
-        number = json_object_get(json_object_get(object, parts[i]), "step");
-    const bool kept = json_is_integer(number) && (uint64_t)json_integer_value(number) <= step;
+    const struct {
+        const json_t *number;
+        uint64_t last;
+    } kinds[] = {{json_object_get(object, "step"), kept->step},
+                 {json_object_get(json_object_get(object, "validation"), "step"), kept->validation},
+                 {json_object_get(json_object_get(object, "checkpoint"), "step"), kept->step}};
+    bool is_kept = false;
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        is_kept |= json_is_integer(kinds[i].number) && (uint64_t)json_integer_value(kinds[i].number) <= kinds[i].last;
     json_decref(object);
-    return kept;
+    return is_kept;
 }
 
-/* A row of a table, which begins with its step, or the table's head. */
-static bool is_kept_row(const char *line, uint64_t step)
+/* A row of a table, which begins with its step, or the table's head. That of a validation has no loss of the step. */
+static bool is_kept_row(const char *line, const struct tool_step_log_kept *kept)
 {
     char *end;
     const unsigned long long number = strtoull(line, &end, 10);
+    const uint64_t last = strncmp(end, ",,", 2) == 0 ? kept->validation : kept->step;
     return strncmp(line, TOOL_CSV_HEAD, strlen(TOOL_CSV_HEAD)) == 0 ||
-           (line[0] >= '0' && line[0] <= '9' && *end == ',' && number <= step && strchr(end, '\n'));
+           (line[0] >= '0' && line[0] <= '9' && *end == ',' && number <= last && strchr(end, '\n'));
 }
 
-static bool is_kept(const char *option, const char *line, uint64_t step)
+static bool is_kept(const char *option, const char *line, const struct tool_step_log_kept *kept)
 {
-    return strcmp(option, "--csv") == 0 ? is_kept_row(line, step) : is_kept_object(line, step);
+    return strcmp(option, "--csv") == 0 ? is_kept_row(line, kept) : is_kept_object(line, kept);
 }
 
-static bool copy_lines(FILE *from, FILE *to, const char *option, uint64_t step)
+static bool copy_lines(FILE *from, FILE *to, const char *option, const struct tool_step_log_kept *kept)
 {
     char *line = NULL;
     size_t room = 0;
@@ -48,7 +53,7 @@ static bool copy_lines(FILE *from, FILE *to, const char *option, uint64_t step)
     while (good && (length = getline(&line, &room, from)) > 0) {
         if (length > 1 && strcmp(line + length - 2, "\r\n") == 0) /* saved by another program: one end for all lines */
             strcpy(line + length - 2, "\n");
-        if (is_kept(option, line, step))
+        if (is_kept(option, line, kept))
             good = fputs(line, to) >= 0 && (strchr(line, '\n') || fputc('\n', to) != EOF); /* the last one may be cut */
     }
     free(line);
@@ -93,8 +98,8 @@ static bool give_name(FILE *file, char *path, const char *real_path)
     return result == 0;
 }
 
-eo_status tool_step_log_resume(struct tool_step_log *log, const char *option, const char *path, uint64_t step,
-                               struct tool_problem *problem)
+eo_status tool_step_log_resume(struct tool_step_log *log, const char *option, const char *path,
+                               const struct tool_step_log_kept *kept, struct tool_problem *problem)
 {
     enum { NAME_BYTES = 32 };
     char real_path[PATH_MAX], new_path[PATH_MAX]; /* a link stays one */
@@ -109,7 +114,7 @@ eo_status tool_step_log_resume(struct tool_step_log *log, const char *option, co
     EO_TRY(tool_open_stream(&from, option, path, problem));
     snprintf(new_path, sizeof(new_path), "%s.XXXXXX", real_path);
     to = open_new(new_path, from, &is_named);
-    bool good = to && copy_lines(from, to, option, step);
+    bool good = to && copy_lines(from, to, option, kept);
     if (good && !is_named)
         good = is_named = give_name(to, new_path, real_path);
     good = good && rename(new_path, real_path) == 0;

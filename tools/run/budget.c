@@ -209,8 +209,9 @@ static eo_status measure_rates(const struct tool_options *o, struct tool_rates *
     eo_team_destroy(&team);
     count_cache(o, out);
     const char *bound = "";
-    EO_TRY(
-        try_out(o, here, 0, tool_process_memory_available(1, 0, &bound) / 10 * 9 / tool_options_host_ranks(o), out, problem));
+    const uint64_t available =
+        tool_process_memory_available(tool_options_processes(o), tool_options_process_threads(o), &bound);
+    EO_TRY(try_out(o, here, 0, available / 10 * 9 / tool_options_host_ranks(o), out, problem));
     return check_rates(out, problem);
 }
 

@@ -18,6 +18,11 @@ void tool_early_stop_see(struct tool_early_stop *early, uint64_t step, double lo
     early->since_lowest = 0;
 }
 
+bool tool_early_stop_lacks(const struct tool_early_stop *early, uint64_t every, uint64_t step)
+{
+    return every && step && step % every == 0 && early->seen_step < step && !tool_early_stop_is_due(early);
+}
+
 bool tool_early_stop_is_due(const struct tool_early_stop *early)
 {
     return early->patience && early->since_lowest >= early->patience;
@@ -46,10 +51,10 @@ bool tool_early_stop_read(struct tool_early_stop *early, const json_t *settings)
         seen < 0 || step < 0 || since < 0)
         return true;
     const uint64_t data = strtoull(text, NULL, 16);
+    early->seen_step = (uint64_t)seen;
     if (data && early->data && data != early->data)
         return false;
     early->data = early->data ? early->data : data;
-    early->seen_step = (uint64_t)seen;
     early->lowest_step = (uint64_t)step;
     early->lowest_loss = loss;
     early->since_lowest = (uint64_t)since;

@@ -24,10 +24,15 @@ struct tool_early_stop {
 void tool_early_stop_see(struct tool_early_stop *early, uint64_t step, double loss);
 bool tool_early_stop_is_due(const struct tool_early_stop *early);
 
+/* Whether a run that goes on from this step, with a validation every so many steps, has to make the one of this step first: a
+ * run that is told to stop saves in its place. */
+bool tool_early_stop_lacks(const struct tool_early_stop *early, uint64_t every, uint64_t step);
+
 /* Into the object that `settings` holds, before its last brace; `bytes` with it. Nothing where there is no room. */
 enum { TOOL_EARLY_STOP_BYTES_MAX = 256 };
 uint32_t tool_early_stop_write(const struct tool_early_stop *early, char *settings, uint32_t bytes, uint32_t bytes_max);
-/* What was seen; without it, as at the start. False: it was seen of other data than early->data, so as at the start too. */
+/* What was seen; without it, as at the start. False: it was seen of other data than early->data, so as at the start
+ * too, but for seen_step. */
 bool tool_early_stop_read(struct tool_early_stop *early, const json_t *settings);
 
 #endif

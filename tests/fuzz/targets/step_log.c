@@ -35,7 +35,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         return 0;
     fuzz_clear();
     const char *path = fuzz_file("log.jsonl", data + 1, bytes - 1);
-    if (!fuzz_taken(tool_step_log_resume(&log, "--log", path, data[0], &problem), problem.text))
+    const struct tool_step_log_kept kept = {data[0], data[0]};
+    if (!fuzz_taken(tool_step_log_resume(&log, "--log", path, &kept, &problem), problem.text))
         return 0;
     struct eo_json line = tool_step_log_line(&log);
     eo_json_write(&line, "{'step': %d, 'grad_norm': 1.5}", data[0] + 1);

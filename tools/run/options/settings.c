@@ -264,10 +264,7 @@ void tool_job_settings_compare(struct tool_job *job, const json_t *saved, bool t
         print_value(stderr, value);
         fputs(" now: the run continues differently from the one before\n", stderr);
     }
-    const bool is_same = tool_early_stop_read(&job->early_stop, saved);
-    if (!is_same) /* the log has a loss of this step already, of the other data */
-        job->early_stop.seen_step = job->first_step;
-    if (!is_same && tells)
+    if (!tool_early_stop_read(&job->early_stop, saved) && tells)
         fprintf(stderr, "%s: --resume: the held-back data or --seq has changed: the lowest loss and the count of --patience begin anew\n",
                 program_invocation_short_name);
     go_on_in_data(job, saved, json_integer_value(json_object_get(old, "sequences")));

@@ -184,14 +184,6 @@ static eo_status tell_steps(struct tool_job_rank *rank, uint64_t last, struct to
     return EO_OK;
 }
 
-/* A run that was told to stop has left the validation behind its last step to the one that goes on. */
-static bool lacks_validation(const struct tool_job_rank *rank, uint64_t step)
-{
-    const struct tool_job *job = rank->job;
-    return job->val_every && step && step % job->val_every == 0 && rank->early_stop.seen_step < step &&
-           !tool_early_stop_is_due(&rank->early_stop);
-}
-
 static eo_status run_steps(struct tool_job_rank *rank, uint64_t *step)
 {
     struct tool_job *job = rank->job;
@@ -201,8 +193,10 @@ static eo_status run_steps(struct tool_job_rank *rank, uint64_t *step)
     rank->told_step = *step;
     rank->is_apart = true;
     rank->early_stop = job->early_stop;
-    if (lacks_validation(rank, *step))
+    if (tool_early_stop_lacks(&rank->early_stop, job->val_every, *step)) {
         EO_TRY(validate(rank, *step));
+        rank->saved_step = UINT64_MAX; /* no checkpoint has this loss, also if no step follows */
+    }
     while (!stop && *step < job->options->steps && !tool_early_stop_is_due(&rank->early_stop)) {
         const uint64_t index = (*step)++; /* from here on failures are this step's */
         const uint64_t late = steps_late(rank, *step);

@@ -35,7 +35,8 @@ static const char *layer_name(const struct tool_job *job, uint32_t layer)
 }
 
 /* ",norm.embedding,norm.block.0" ... */
-static eo_status open_csv(struct tool_run_logs *logs, const char *path, const struct tool_job *job, struct tool_problem *problem)
+static eo_status open_csv(struct tool_run_logs *logs, const char *path, const struct tool_job *job,
+                          const struct tool_step_log_kept *kept, struct tool_problem *problem)
 {
     enum { COLUMN_BYTES = EO_NAME_MAX + 8 };
     char *more = calloc((size_t)logs->norm_count + 1, COLUMN_BYTES);
@@ -44,7 +45,7 @@ static eo_status open_csv(struct tool_run_logs *logs, const char *path, const st
         return tool_problem_set(problem, EO_ERR_NO_MEMORY, "--csv %s: no memory for its head", path);
     for (uint32_t l = 0; l < logs->norm_count; l++)
         used += (size_t)snprintf(more + used, COLUMN_BYTES, ",norm.%s", layer_name(job, l));
-    const eo_status status = tool_csv_open(&logs->csv, path, more, job->first_step, problem);
+    const eo_status status = tool_csv_open(&logs->csv, path, more, kept, problem);
     free(more);
     return status;
 }
@@ -52,10 +53,12 @@ static eo_status open_csv(struct tool_run_logs *logs, const char *path, const st
 eo_status tool_run_logs_open(struct tool_run_logs *logs, const struct tool_run_log_paths *paths, const struct tool_job *job,
                              struct tool_problem *problem)
 {
-    EO_TRY(job->first_step ? tool_step_log_resume(&logs->log, "--log", paths->log, job->first_step, problem)
+    const bool validates = tool_early_stop_lacks(&job->early_stop, job->val_every, job->first_step);
+    const struct tool_step_log_kept kept = {job->first_step, job->first_step - validates};
+    EO_TRY(job->first_step ? tool_step_log_resume(&logs->log, "--log", paths->log, &kept, problem)
                            : tool_step_log_open(&logs->log, "--log", paths->log, problem));
     logs->norm_count = job->options->plan.norm_parts ? eo_model_layer_count(eo_transformer_model(job->transformer)) : 0;
-    EO_TRY(open_csv(logs, paths->csv, job, problem));
+    EO_TRY(open_csv(logs, paths->csv, job, &kept, problem));
     EO_TRY(tool_tensorboard_open(&logs->tensorboard, paths->tensorboard, job->first_step, problem));
     log_plan(logs, job);
     return EO_OK;
