@@ -15,7 +15,7 @@ import time
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 import rates  # noqa: E402
-from lines import bf16, bucketing, checkpoint, dynamic, fabric, faults, lora, modes, muon, offload, processes, small, speed  # noqa: E402
+from lines import bf16, bucketing, checkpoint, dynamic, fabric, faults, lora, modes, muon, offload, processes, shapes, small, speed  # noqa: E402
 from lines.measure import Context, Missing, line  # noqa: E402
 
 # In the order in which they are run: quick ones first. Lines of one module share their runs.
@@ -46,6 +46,7 @@ LINES = {
     "bf16-qwen3": bf16.qwen3,
     "bf16-levels": bf16.levels,
     "bf16-loss": bf16.loss,
+    "shapes": shapes.shapes,
     "speed-processes": processes.speed,
     "modes": modes.modes,
     "idle": modes.idle,

@@ -20,12 +20,17 @@ GPT2 = {  # layers, width, heads, vocabulary, context
     "gpt2-medium": (24, 1024, 16, 50257, 1024),
     "gpt2-large": (36, 1280, 20, 50257, 1024),
     "gpt2-xl": (48, 1600, 25, 50257, 1024),
+    "gpt-thin": (8, 64, 4, 256, 1024),  # from here on as lines/shapes.py has them
+    "gpt-deep": (48, 128, 2, 256, 1024),
+    "gpt-h80": (4, 640, 8, 32000, 1024),
 }
 LLAMA = {  # layers, width, heads, key/value heads, MLP width, vocabulary, tied head
     "llama-tiny": (4, 128, 4, 2, 352, 256, False),
     "llama-small": (6, 384, 6, 2, 1024, 256, False),
     "llama-1b": (16, 2048, 32, 8, 8192, 128256, True),
     "qwen3-small": (6, 384, 6, 2, 1024, 256, False),  # a norm of each head's queries and keys
+    "llama-h256": (4, 512, 2, 1, 1408, 256, False),
+    "llama-vocab": (2, 256, 4, 2, 688, 128256, False),
 }
 HEAD_SIZE = {"qwen3-small": 128}  # else width / heads
 
