@@ -121,8 +121,13 @@ static void what_is_missing_is_said(void)
         ask_the_host, NULL);
     test_report("missing pinned memory is the host's, in the host's words", 1);
     static const char *const calls[] = {
-        "cudaSetDevice", "cudaGetDeviceProperties", "cudaStreamCreateWithPriority", "cudaEventCreateWithFlags",
-        "cudaMalloc", "cudaMemGetInfo", "cudaEventRecord",
+        "cudaSetDevice",
+        SIM_NAME_OF(cudaGetDeviceProperties),
+        "cudaStreamCreateWithPriority",
+        "cudaEventCreateWithFlags",
+        "cudaMalloc",
+        "cudaMemGetInfo",
+        "cudaEventRecord",
     };
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         const struct sim_config config = {

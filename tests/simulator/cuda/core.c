@@ -187,7 +187,7 @@ static bool is_private(const char *function)
 static bool needs_context(const char *function)
 {
     static const char *const names[] = {
-        "cudaGetDeviceCount",     "cudaSetDevice",         "cudaGetDevice",           "cudaGetDeviceProperties",
+        "cudaGetDeviceCount",     "cudaSetDevice",         "cudaGetDevice",           SIM_NAME_OF(cudaGetDeviceProperties),
         "cudaDeviceGetAttribute", "cudaDeviceGetPCIBusId", "cudaDeviceCanAccessPeer", "cudaGetDriverEntryPointByVersion",
         "cuCtxGetCurrent",        "cuCtxSetCurrent"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)

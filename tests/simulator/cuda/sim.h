@@ -24,6 +24,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* A function as the linker knows it: headers of CUDA 12 give some the name of their second version. */
+#define SIM_TEXT_OF(name) #name
+#define SIM_NAME_OF(name) SIM_TEXT_OF(name)
+
 enum sim_executor { SIM_SCHEDULED, SIM_THREADS };
 
 /* How SCHEDULED chooses among the heads of the streams. */
