@@ -111,7 +111,7 @@ struct plan_position {
     uint32_t saved;                  /* the how-manieth position whose saved buffers are offloaded; EO_NONE: they are not */
     uint32_t shared_count;           /* these buffers */
     bool leaves;                     /* they are, and no slot keeps them */
-    bool direct;                     /* one rank, one contribution a step: buffer_row is the gradient shard itself */
+    bool direct;                     /* one rank, the first contribution of a step: buffer_row is the gradient shard itself */
     uint32_t zero_begin, zero_count; /* into plan.zero_ranges: padding, and parameters without gradient here */
 };
 

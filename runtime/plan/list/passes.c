@@ -68,8 +68,8 @@ void eo_list_add_pass(struct list_builder *b, eo_operation_kind kind, const stru
     if (pass->reads_weights)
         eo_list_read_weights(b, position);
     if (kind == EO_OP_BACKWARD && position->direct)
-        eo_list_access(b, layer->gradient_row, EO_WRITE, eo_subject(SUBJECT_GRADIENT, position->layer),
-                       EO_VERSION_MICRO_BATCH, 0, 1);
+        eo_list_access(b, layer->gradient_row, EO_WRITE, eo_subject(SUBJECT_GRADIENT, position->layer), EO_VERSION_MICRO_BATCH, 0,
+                       (uint16_t)layer->use_count);
     else if (kind == EO_OP_BACKWARD && position->buffer_row != EO_NONE)
         eo_list_access(b, position->buffer_row, EO_WRITE, eo_subject(SUBJECT_LOCAL_GRADIENT, pass->position),
                        EO_VERSION_MICRO_BATCH, 0, 1);

@@ -8,7 +8,8 @@
 #include "base/arithmetic.h"
 #include "base/check.h"
 
-/* With one rank a shard is the layer: there is nothing to gather, nor to reduce if it is written once a step. */
+/* With one rank a shard is the layer: there is nothing to gather, nor to reduce if it is written once a step. Of a tied layer the
+ * first contribution is written there, and the others are added. */
 static void find_direct(struct eo_plan *plan, bool alone)
 {
     for (uint32_t p = 0; p < plan->position_count; p++) {
@@ -17,7 +18,8 @@ static void find_direct(struct eo_plan *plan, bool alone)
         position->buffer_row = EO_NONE;
         if (alone) /* in MXFP8 there is something to widen */
             position->gather_row = position->narrow_row = layer->float8_frozen ? layer->narrow_row : layer->shard_row;
-        position->direct = alone && !layer->frozen && layer->use_count == 1 && plan->params.micro_batches == 1 &&
+        position->direct = alone && !layer->frozen && plan->params.micro_batches == 1 &&
+                           (layer->use_count == 1 || (position->use == 0 && !layer->whole && plan->params.rank_count == 1)) &&
                            plan->params.reduce_dtype == EO_DTYPE_FP32;
         if (position->direct)
             position->buffer_row = layer->gradient_row;

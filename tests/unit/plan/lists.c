@@ -170,6 +170,23 @@ Test(plan, collectives_are_as_many_as_counted_by_hand)
     }
 }
 
+/* The first contribution of a step is written into the shard; the other uses of a tied layer are added. */
+Test(plan, one_rank_reduces_only_what_is_added)
+{
+    static const struct {
+        const char *model;
+        uint32_t added;
+    } cases[] = {{"tied", 1}, {"tied_in_the_middle", 2}};
+    for (int c = 0; c < 2; c++) {
+        eo_model *model = eo_plan_model(cases[c].model);
+        eo_plan *plan = plan_of(model, eo_plan_params(.rank_count = 1));
+        cr_assert_eq(count_kind(plan, EO_LIST_STEADY, EO_OP_REDUCE_SCATTER), cases[c].added);
+        cr_assert_eq(count_kind(plan, EO_LIST_STEADY, EO_OP_ACCUMULATE), cases[c].added);
+        eo_plan_destroy(&plan);
+        eo_model_destroy(&model);
+    }
+}
+
 struct pass {
     uint32_t at, position; /* list index */
     uint32_t row;          /* of the weights that it reads, or EO_NONE */
