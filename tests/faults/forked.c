@@ -117,7 +117,8 @@ static void rank_with_a_child(uint32_t victim)
     (void)waitpid(lost, NULL, 0);
     CHECK_THAT(ended_with(other, STATUS_TOLD));
     const pid_t first = start(meets_again, 0, -1), second = start(meets_again, 1, -1);
-    CHECK_THAT(ended_with(first, 0) & ended_with(second, 0));
+    const bool first_ended = ended_with(first, 0); /* both are waited for */
+    CHECK_THAT(ended_with(second, 0) && first_ended);
     if (child > 0)
         (void)kill(child, SIGKILL);
     close(told[0]);
@@ -291,7 +292,8 @@ int main(void)
     tap_case("a child destroys a rank's objects: it ends, and the rank has lock, file and threads as before");
     snprintf(job, sizeof(job), "within %d", (int)getpid());
     const pid_t first = start(destroys_within, 0, -1), second = start(destroys_within, 1, -1);
-    CHECK_THAT(ended_with(first, 0) & ended_with(second, 0));
+    const bool first_ended = ended_with(first, 0); /* both are waited for */
+    CHECK_THAT(ended_with(second, 0) && first_ended);
     tap_case("destroy within `failed` is refused, and then made outside of it");
 #if EO_TEST_LAYERS
     signals_are_the_trainers();
