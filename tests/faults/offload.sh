@@ -10,6 +10,7 @@ set -u
 . "$(dirname "$0")/../tap/tap.sh"
 launch=$(realpath "$1") train=$(realpath "$2") disk=$(realpath "$3") text=$(realpath "$4")/LICENSE without=$(realpath "$5")
 cached=$(realpath "$6")
+export ASAN_OPTIONS="${ASAN_OPTIONS:-}:verify_asan_link_order=0"
 folder=$PWD
 case $(stat -f -c %T "$folder") in
 tmpfs | ramfs)
