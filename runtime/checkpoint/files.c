@@ -98,14 +98,11 @@ eo_status eo_checkpoint_make_folder(const char *path, struct checkpoint_error *e
     if (mkdir(path, 0777) != 0) {
         struct stat info;
         const int number = errno;
-        const int look = number == EEXIST && stat(path, &info) != 0 ? errno : 0; /* a dead disk, or a link to nowhere */
-        if (number == EEXIST && look == 0 && S_ISDIR(info.st_mode))
+        const bool is_there = number == EEXIST && stat(path, &info) == 0;
+        if (is_there && S_ISDIR(info.st_mode))
             return EO_OK;
-        return eo_checkpoint_io_error(error,
-                                      number != EEXIST ? number
-                                      : look           ? look
-                                                       : ENOTDIR,
-                                      "checkpoint: cannot create the folder %s%s", path,
+        const int reason = is_there ? ENOTDIR : errno; /* also of a dead disk, or a link to nowhere */
+        return eo_checkpoint_io_error(error, reason, "checkpoint: cannot create the folder %s%s", path,
                                       number == ENOENT ? " (folders above it are not made)" : "");
     }
     snprintf(parent, sizeof(parent), "%s/..", path);

@@ -230,8 +230,8 @@ def check_stopped_early_stop():
         told = first.stdout.read()
     shutil.copytree("stopped", "kept")
     step = str(max(log_of("stopped.jsonl")[0]))
-    for _ in range(2):  # with no step behind it, and again
-        run("--steps", step, *words[2:], *saves, "--csv", "stopped.csv")
+    # With no step behind it, and again, when a checkpoint has the loss.
+    made = [run("--steps", step, *words[2:], *saves, "--csv", "stopped.csv").stdout.count("   loss on") for _ in range(2)]
     shutil.rmtree("stopped")
     os.rename("kept", "stopped")  # as if killed before the next checkpoint
     again = run(*words, *saves, "--csv", "stopped.csv")
@@ -240,7 +240,7 @@ def check_stopped_early_stop():
     lines = open("stopped.jsonl", encoding="utf-8").read().split("\n")
     result(done.returncode == 0 and "interrupted after step" in told and again.returncode == 0 and
            log_of("stopped.jsonl")[0].keys() == steps.keys() and log_of("stopped.jsonl")[1] == validations and
-           sum('"validation"' in line for line in lines) == len(validations) and
+           sum('"validation"' in line for line in lines) == len(validations) and made == [1, 0] and
            [int(row["step"]) for row in rows] == list(range(int(step), len(steps) + 1)),
            "a run stopped between a checkpoint and a validation has the losses on held-back data, and the end, of one that was not",
            [lowest, len(steps), len(log_of("stopped.jsonl")[0]), told[-300:], again.stdout[-300:] + again.stderr])
