@@ -76,8 +76,6 @@ uint32_t sim_violation_count(void) { return sim.violation_count; }
 bool sim_found_race(void) { return sim.race_count > 0; }
 bool sim_mutation_happened(void) { return sim.mutation_happened; }
 bool sim_fault_happened(void) { return sim.fault_happened; }
-uint64_t sim_virtual_ns(void) { return sim.virtual_ns; }
-uint64_t sim_operations(void) { return sim.operations; }
 uint64_t sim_order_hash(void) { return sim.order_hash; }
 uint64_t sim_conflict_hash(void) { return sim.conflict_hash; }
 
@@ -92,7 +90,6 @@ struct sim_thread *sim_thread_new(uint32_t rank)
 {
     struct sim_thread *thread = sim_alloc(sizeof(*thread));
     thread->rank = rank;
-    thread->mode = cudaStreamCaptureModeGlobal;
     thread->next = sim.threads;
     sim.threads = thread;
     return thread;

@@ -126,21 +126,6 @@ cudaError_t cudaSetDevice(int device)
     CUDA_END(cudaSuccess);
 }
 
-cudaError_t cudaInitDevice(int device, unsigned int deviceFlags, unsigned int flags)
-{
-    (void)deviceFlags;
-    (void)flags;
-    CUDA_BEGIN();
-    CUDA_END(is_device(device) ? cudaSuccess : cudaErrorInvalidDevice);
-}
-
-cudaError_t cudaSetDeviceFlags(unsigned int flags)
-{
-    (void)flags;
-    CUDA_BEGIN();
-    CUDA_END(cudaSuccess);
-}
-
 cudaError_t cudaGetDevice(int *device)
 {
     CUDA_BEGIN();

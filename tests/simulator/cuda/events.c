@@ -126,33 +126,6 @@ cudaError_t cudaStreamGetPriority(cudaStream_t handle, int *priority)
     CUDA_END(stream ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
 
-cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned int *flags)
-{
-    CUDA_BEGIN();
-    const struct sim_stream *stream = sim_stream_of(handle);
-    if (stream)
-        *flags = stream->blocking ? cudaStreamDefault : cudaStreamNonBlocking;
-    CUDA_END(stream ? cudaSuccess : cudaErrorInvalidResourceHandle);
-}
-
-cudaError_t cudaStreamGetDevice(cudaStream_t handle, int *device)
-{
-    CUDA_BEGIN();
-    const struct sim_stream *stream = sim_stream_of(handle);
-    if (stream)
-        *device = (int)stream->device;
-    CUDA_END(stream ? cudaSuccess : cudaErrorInvalidResourceHandle);
-}
-
-cudaError_t cudaStreamGetId(cudaStream_t handle, unsigned long long *id)
-{
-    CUDA_BEGIN();
-    const struct sim_stream *stream = sim_stream_of(handle);
-    if (stream)
-        *id = stream->label;
-    CUDA_END(stream ? cudaSuccess : cudaErrorInvalidResourceHandle);
-}
-
 cudaError_t cudaStreamSynchronize(cudaStream_t handle)
 {
     CUDA_BEGIN();
@@ -325,7 +298,6 @@ void sim_event_set(struct sim_event *event, struct sim_point *point)
     sim_release(event->older);
     event->older = event->point;
     event->point = sim_retain(point);
-    event->version++;
     event->capture_id = event->older_capture_id = 0;
     event->tip_count = event->older_tip_count = 0;
 }
@@ -378,12 +350,7 @@ static cudaError_t noted_record(cudaEvent_t handle, cudaStream_t stream_handle, 
     const struct sim_note *note =
         sim_note_call(SIM_DROP_RECORD, place, stream, "record of event %u on stream %u after %s", event->label,
                       stream->label, stream->last ? stream->last->name : "nothing");
-    if (sim_mutates(SIM_DROP_RECORD, note))
-        return cudaSuccess;
-    const cudaError_t error = record(handle, stream_handle, flags);
-    if (error == cudaSuccess && note)
-        event->note = (uint32_t)(note - sim.notes);
-    return error;
+    return sim_mutates(SIM_DROP_RECORD, note) ? cudaSuccess : record(handle, stream_handle, flags);
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
@@ -396,13 +363,6 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
 {
     CUDA_BEGIN();
     CUDA_END(noted_record(event, stream, flags, __builtin_return_address(0)));
-}
-
-/* The note of the event's latest record; of none, one that nobody reads. */
-static struct sim_call_note *note_of(const struct sim_event *event)
-{
-    static struct sim_call_note nobody;
-    return event->point || event->capture_id ? &sim.notes[event->note].note : &nobody;
 }
 
 /* Whether the stream is after the point anyway, by streams, events and what the host has waited for. */
@@ -441,7 +401,6 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle, 
         note->note.redundant = in_capture ? sim_capture_implies(stream, event) : is_implied(stream, event->point);
         note->note.capturing = in_capture;
     }
-    note_of(event)->used = true;
     if (sim_mutates(SIM_DROP_WAIT, note))
         CUDA_END(cudaSuccess);
     const bool is_stale = sim_mutates(SIM_STALE_WAIT, note);
@@ -476,10 +435,8 @@ static cudaError_t host_asks(const char *call, cudaEvent_t handle, struct sim_ev
     struct sim_event *event = *out = sim_event_of(handle);
     if (!event)
         return cudaErrorInvalidResourceHandle;
-    const cudaError_t refused = captured(event), unsafe = refused == cudaSuccess ? sim_unsafe_call(call) : refused;
-    if (unsafe == cudaSuccess)
-        note_of(event)->used = true;
-    return unsafe;
+    const cudaError_t refused = captured(event);
+    return refused == cudaSuccess ? sim_unsafe_call(call) : refused;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t handle)
@@ -517,7 +474,6 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start_handle, cudaEvent_
         CUDA_END(cudaErrorInvalidResourceHandle);
     if (!atomic_load(&start->point->done) || !atomic_load(&end->point->done))
         CUDA_END(cudaErrorNotReady);
-    note_of(start)->used = note_of(end)->used = true;
     const int64_t half_us = ((int64_t)end->point->end_ns - (int64_t)start->point->end_ns) / 500;
     *ms = (float)((double)half_us * 0.0005);
     CUDA_END(cudaSuccess);

@@ -99,19 +99,14 @@ struct sim_capture *sim_capture_by_id(uint64_t id)
 void sim_capture_spoil(struct sim_capture *capture) { capture->invalid = true; }
 
 /*
- * Calls that could wait for a captured stream behind the runtime's back. Which captures count depends on their mode and on
- * the calling thread's own (cudaThreadExchangeStreamCaptureMode).
+ * Calls that could wait for a captured stream behind the runtime's back. Which captures count depends on their mode.
  */
 cudaError_t sim_unsafe_call(const char *function)
 {
     (void)function;
-    struct sim_thread *self = sim_self();
-    if (self->mode == cudaStreamCaptureModeRelaxed)
-        return cudaSuccess;
     for (struct sim_capture *capture = sim.captures; capture; capture = capture->next) {
-        const bool own = capture->thread == self && capture->mode != cudaStreamCaptureModeRelaxed;
-        const bool others = capture->mode == cudaStreamCaptureModeGlobal && self->mode == cudaStreamCaptureModeGlobal;
-        if (own || others) {
+        const bool own = capture->thread == sim_self() && capture->mode != cudaStreamCaptureModeRelaxed;
+        if (own || capture->mode == cudaStreamCaptureModeGlobal) {
             sim_capture_spoil(capture);
             return cudaErrorStreamCaptureUnsupported;
         }
@@ -277,16 +272,6 @@ cudaError_t sim_capture_join(struct sim_stream *stream, struct sim_event *event,
     return cudaSuccess;
 }
 
-cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
-{
-    CUDA_BEGIN();
-    struct sim_thread *self = sim_self();
-    const enum cudaStreamCaptureMode old = self->mode;
-    self->mode = *mode;
-    *mode = old;
-    CUDA_END(cudaSuccess);
-}
-
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode mode)
 {
     CUDA_BEGIN();
@@ -435,12 +420,6 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *out, cudaGraph_t grap
     return cudaGraphInstantiate(out, graph, flags);
 }
 
-cudaError_t cudaGraphUpload(cudaGraphExec_t handle, cudaStream_t stream)
-{
-    CUDA_BEGIN();
-    CUDA_END(graph_of(handle, SIM_MAGIC_EXEC) && sim_stream_of(stream) ? cudaSuccess : cudaErrorInvalidValue);
-}
-
 static struct sim_point *marker(struct sim_stream *stream, const char *name, struct sim_point *const *after,
                                 uint32_t count)
 {
@@ -518,17 +497,5 @@ cudaError_t cudaGraphDestroy(cudaGraph_t handle)
     if (!graph)
         CUDA_END(cudaErrorInvalidValue);
     graph_drop(graph);
-    CUDA_END(cudaSuccess);
-}
-
-cudaError_t cudaGraphGetNodes(cudaGraph_t handle, cudaGraphNode_t *nodes, size_t *count)
-{
-    CUDA_BEGIN();
-    struct sim_graph *graph = graph_of(handle, SIM_MAGIC_GRAPH);
-    if (!graph || !count)
-        CUDA_END(cudaErrorInvalidValue);
-    for (size_t i = 0; nodes && i < *count && i < graph->node_count; i++)
-        nodes[i] = (cudaGraphNode_t)&graph->nodes[i];
-    *count = graph->node_count;
     CUDA_END(cudaSuccess);
 }

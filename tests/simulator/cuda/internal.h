@@ -75,7 +75,7 @@ struct sim_memory {
 
 /* --- operations --- */
 
-enum sim_work_kind { SIM_KERNEL, SIM_MARKER, SIM_RECORD, SIM_COLLECTIVE, SIM_HOST_CALL, SIM_POOL_FREE };
+enum sim_work_kind { SIM_KERNEL, SIM_MARKER, SIM_RECORD, SIM_COLLECTIVE };
 
 /* What an operation does, apart from when: a graph's node is one of these. */
 struct sim_work {
@@ -150,8 +150,6 @@ struct sim_event {
     uint32_t device, label;
     bool no_timing;
     struct sim_point *point, *older; /* the current version and the one before; NULL: never recorded */
-    uint64_t version;
-    uint32_t note; /* of the current record; see sim_state.notes */
     uint64_t capture_id; /* last recorded while capturing; 0: not */
     uint32_t tip_count;
     uint32_t *tips;
@@ -217,7 +215,6 @@ struct sim_thread {
     bool has_context;
     uint32_t chosen, used; /* a bit a GPU: by cudaSetDevice; by a call that needs its context */
     cudaError_t last_error;
-    enum cudaStreamCaptureMode mode;
     uint32_t calls[SIM_FUNCTIONS_MAX], noted[2]; /* calls noted: waits, records */
     struct {
         const void *at;
@@ -241,7 +238,7 @@ struct sim_state {
     uint32_t clock_calls;
     uint64_t host_progress; /* what host threads do for each other */
     uint64_t idle_progress, idle_since_ns;
-    uint64_t random, progress, virtual_ns, operations, order_hash, conflict_hash;
+    uint64_t random, progress, virtual_ns, order_hash, conflict_hash;
     struct sim_delivery *deliveries; /* what has come to pinned memory, and no host thread knows yet */
     cudaError_t broken; /* a sticky error: every call returns it */
     char broken_by[160];
@@ -360,12 +357,10 @@ uint64_t sim_now_ns(void); /* the host's clock as the program sees it, with the 
 
 /* tests/simulator/cuda/order.c: happens-before */
 void sim_clock_join(struct sim_clock *clock, const struct sim_clock *other);
-bool sim_clock_covers(const struct sim_clock *clock, const struct sim_clock *other);
 uint32_t sim_component_new(void);
 void sim_component_free(uint32_t component);
 /* Checks and notes what an operation touches. `clock` is its own, with its own tick. */
 void sim_access(const struct sim_op *op, const struct sim_clock *clock, const struct sim_range *range);
-void sim_forget_accesses(struct sim_memory *memory, uintptr_t from, uintptr_t to);
 /* The host takes the memory away: it must know that all who touched it are done. */
 void sim_host_frees(const struct sim_memory *memory, const char *call);
 void sim_host_writes(const struct sim_range *range); /* it has written there: the same */

@@ -20,14 +20,6 @@ void sim_clock_join(struct sim_clock *clock, const struct sim_clock *other)
             clock->at[c] = other->at[c];
 }
 
-bool sim_clock_covers(const struct sim_clock *clock, const struct sim_clock *other)
-{
-    for (uint32_t c = 0; c < sim.component_next; c++)
-        if (other->at[c] > clock->at[c])
-            return false;
-    return true;
-}
-
 uint32_t sim_component_new(void)
 {
     for (uint32_t c = 0; c < SIM_COMPONENTS; c++) {
@@ -216,17 +208,6 @@ void sim_host_writes(const struct sim_range *range)
 {
     host_access(sim_memory_find(range->at), (uintptr_t)range->at, (uintptr_t)range->at + range->bytes, &sim_self()->clock,
                 "a write to pinned memory");
-}
-
-void sim_forget_accesses(struct sim_memory *memory, uintptr_t from, uintptr_t to)
-{
-    const uint32_t first = cut_stretches(memory, from, to);
-    uint32_t end = first;
-    while (end < memory->stretch_count && memory->stretches[end].from < to)
-        end++;
-    memmove(&memory->stretches[first], &memory->stretches[end],
-            (memory->stretch_count - end) * sizeof(*memory->stretches));
-    memory->stretch_count -= end - first;
 }
 
 /* --- host threads that wait for each other by a mutex or a gate: what one knew when it let go, the next one knows --- */

@@ -297,7 +297,6 @@ static void finish_op(struct sim_op *op, const struct sim_clock *clock)
         sim.virtual_ns = op->point->end_ns;
     op->point->clock = *clock;
     atomic_store(&op->point->done, true);
-    sim.operations++;
     sim.order_hash = sim_mix(sim.order_hash, sim_mix(stream->key, op->point->sequence));
     stream->head = op->next;
     if (!stream->head)

@@ -131,7 +131,6 @@ struct sim_call_note {
     uint32_t place_ordinal;
     bool redundant;    /* of a wait: the order was there already */
     bool capturing;
-    bool used;         /* of a record: a wait bound to it, the host waited for it or asked */
     uint32_t issued;   /* operations that this rank had issued */
     uint32_t collectives[SIM_NOTED_COMMS]; /* of NCCL: issued on the first communicators, in order of creation */
 };
@@ -140,8 +139,6 @@ bool sim_mutation_happened(void);
 bool sim_fault_happened(void);
 /* The names of all functions that were called, one after the other; NULL past the last. */
 const char *sim_function(uint32_t index);
-uint64_t sim_virtual_ns(void); /* the simulated time of the latest operation that has run */
-uint64_t sim_operations(void); /* that have run */
 uint64_t sim_order_hash(void); /* of the order in which they ran: equal where two runs were the same */
 /* Of the order of conflicting accesses alone: of each byte, who wrote it after whom, and who read what of whom. Where no pair
  * is unordered, two runs with the same hash compute the same under every schedule. */
