@@ -246,7 +246,5 @@ eo_status eo_transformer_describe(eo_transformer *t)
     uint32_t embedding = 0;
     EO_TRY(describe_embedding(t, &embedding));
     EO_TRY(describe_halves(t));
-    EO_TRY(describe_head(t, embedding));
-    t->position_count = eo_model_position_count(t->model);
-    return EO_OK;
+    return describe_head(t, embedding);
 }

@@ -95,7 +95,6 @@ struct eo_transformer {
     uint32_t embedding_scratch;   /* NO_BUFFER: none */
     uint32_t product_scratch;     /* always live, of any product; NO_BUFFER: none */
     uint32_t half_count;
-    uint32_t position_count;
     struct half_shape shape[2];   /* MLP, attention */
     char *adapter_targets;        /* of the adapters; NULL: none */
     uint32_t first_trained;       /* with adapters: the first half that has some; those before it get no gradient */

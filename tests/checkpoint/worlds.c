@@ -14,7 +14,6 @@ struct story {
     char folder[256], copy[256];
     uint64_t hash;  /* of the weights at the end, rank 0's */
     uint64_t saved; /* at SAVED_AT */
-    char blob[64];
 };
 
 /* -- any world -----------------------------------------------------------------------------------------------------*/

@@ -38,7 +38,7 @@ struct rank {
     struct eo_node node;
     double free_us, link_free_us; /* its thread, its host's link */
     uint64_t in_count, in_bytes, out_bytes;
-    uint32_t connections, joined, failed, gathered;
+    uint32_t joined, failed, gathered;
     uint64_t sum;
     struct eo_failure failure;
 };
@@ -131,8 +131,6 @@ static struct wire *connect_ranks(uint32_t from, uint32_t to, enum eo_link_kind 
     struct wire *a = calloc(1, sizeof(*a)), *b = calloc(1, sizeof(*b));
     *a = (struct wire){.link.rank = to, .owner = from, .other = b};
     *b = (struct wire){.link = {.rank = from, .role = role}, .owner = to, .other = a};
-    ranks[from].connections++;
-    ranks[to].connections++;
     if (wire_count + 2 > wire_capacity)
         wires = realloc(wires, (wire_capacity = wire_capacity * 2 + 64) * sizeof(struct wire *));
     wires[wire_count++] = a;

@@ -39,7 +39,6 @@ struct transformer_case {
     struct arrangement arrangement;
     const char *kernels;
     char targets[80];
-    bool masked;
     int32_t tokens[ROWS_MAX], targets_of[ROWS_MAX], positions[ROWS_MAX];
 };
 

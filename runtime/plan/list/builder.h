@@ -56,7 +56,7 @@ struct list_pass {
 
 /* A reduced gradient on its way to the shard and the norm. */
 struct list_pending {
-    uint32_t pass, position, micro_batch;
+    uint32_t position, micro_batch;
     bool accumulate, norm;
     uint32_t due; /* the pass before which it is taken in; pass_count: at the end */
 };

@@ -217,7 +217,6 @@ static void await_reduction(struct list_builder *b, uint32_t pass_index, uint32_
     if (in_place)
         hurry_earlier(b, position->layer, due);
     const struct list_pending pending = {
-        .pass = pass_index,
         .position = pass->position,
         .micro_batch = pass->micro_batch,
         .accumulate = in_place,

@@ -22,10 +22,7 @@ eo_status eo_mutate_waits(struct eo_schedule *schedule, eo_list list, const stru
             uint32_t *wait = &operations->operations[i].wait[s];
             if (*wait == EO_NONE)
                 continue;
-            struct eo_mutation mutation = {.operation = i,
-                                           .stream = (eo_stream_id)s,
-                                           .awaited = *wait,
-                                           .previous_run = operations->operations[i].wait_previous_run[s]};
+            struct eo_mutation mutation = {.operation = i, .stream = (eo_stream_id)s, .awaited = *wait};
             *wait = EO_NONE;
             const eo_status status = eo_proof_run(&silent, &hazard);
             *wait = mutation.awaited;

@@ -13,7 +13,6 @@ struct eo_mutation {
     uint32_t operation;  /* list index */
     eo_stream_id stream; /* that was waited for */
     uint32_t awaited;    /* id */
-    bool previous_run;
     bool caught;
     const struct eo_hazard *hazard; /* the first one, when caught; valid during the call */
 };

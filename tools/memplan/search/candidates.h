@@ -11,7 +11,6 @@ struct tool_search {
     struct tool_fit *fit;
     struct tool_model_config *config;
     struct tool_memplan_settings *settings;
-    struct tool_problem *problem;
     uint64_t begun_ns, shown_ns;
     bool no_drafts;             /* plan all in full */
     uint64_t lower_bound_bytes; /* of the last plan, with what lies outside */

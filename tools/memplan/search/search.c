@@ -414,7 +414,6 @@ eo_status tool_fit_search(struct tool_fit *fit, enum tool_fit_kind kind, struct 
     struct tool_search s = {.fit = fit,
                             .config = config,
                             .settings = settings,
-                            .problem = problem,
                             .begun_ns = tool_now_ns(),
                             .no_drafts = kind == TOOL_FIT_MIN_GPUS || kind == TOOL_FIT_MIN_RECOMPUTE,
                             .recompute_blocks = settings->plan.recompute_blocks,

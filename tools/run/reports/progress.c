@@ -32,7 +32,7 @@ double tool_peak_share(const struct tool_job *job, double step_s)
 
 void tool_progress_begin(struct tool_progress *progress, const struct tool_job *job)
 {
-    *progress = (struct tool_progress){.job = job, .terminal = isatty(STDOUT_FILENO) == 1, .begin_ns = tool_now_ns()};
+    *progress = (struct tool_progress){.job = job, .terminal = isatty(STDOUT_FILENO) == 1};
 }
 
 static double recent_step_s(const struct tool_progress *progress)

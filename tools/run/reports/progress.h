@@ -10,7 +10,7 @@
 struct tool_progress {
     const struct tool_job *job;
     bool terminal;
-    uint64_t begin_ns, shown_ns;
+    uint64_t shown_ns;
     uint64_t recent_ns[16]; /* of the last steps: the speed shown is theirs */
     uint64_t count;
 };
