@@ -69,13 +69,19 @@ static void refuses(struct sim_config config, eo_status wanted, const char *word
     simulate(&config, run_refusal, &refusal);
 }
 
+static struct eo_device *create_gpu(const eo_log *log)
+{
+    const struct eo_device_params params = {
+        .queue_count = 3, .ring_capacity = 8, .rank_count = 1, .event_count = 4, .stamp_count = 4, .log = log};
+    struct eo_device *device = NULL;
+    TEST_HOLDS(NULL, eo_device_create(&device, "cuda", &params) == EO_OK);
+    return device;
+}
+
 /* What is too large for any GPU is refused, and the device serves on, though the driver speaks of an invalid argument. */
 static void *ask_for_64_tib(void *argument)
 {
-    const struct eo_device_params params = {.queue_count = 3, .ring_capacity = 8, .rank_count = 1, .event_count = 4,
-                                            .stamp_count = 4};
-    struct eo_device *device = NULL;
-    TEST_HOLDS(NULL, eo_device_create(&device, "cuda", &params) == EO_OK);
+    struct eo_device *device = create_gpu(NULL);
     for (int kind = 0; kind < EO_MEMORY_KIND_COUNT; kind++) {
         void *memory = NULL;
         if (kind == EO_MEMORY_KIND_HOST)
@@ -94,11 +100,8 @@ static void *ask_the_host(void *argument)
 {
     struct lines lines = {""};
     const eo_log log = {.write = keep_line, .user = &lines, .level = EO_LOG_WARN};
-    const struct eo_device_params params = {
-        .queue_count = 3, .ring_capacity = 8, .rank_count = 1, .event_count = 4, .stamp_count = 4, .log = &log};
-    struct eo_device *device = NULL;
+    struct eo_device *device = create_gpu(&log);
     void *memory = NULL;
-    TEST_HOLDS(NULL, eo_device_create(&device, "cuda", &params) == EO_OK);
     TEST_HOLDS(NULL, device->ops->reserve(device, EO_MEMORY_KIND_HOST, 3 << 20, &memory) == EO_ERR_NO_MEMORY);
     TEST_EXPECT(NULL, strstr(lines.text, "the host gave no 3.0 MiB of pinned memory") && !strstr(lines.text, "are free"),
                 "said: %s", lines.text);
@@ -145,10 +148,7 @@ static void *run_failure(void *argument)
 {
     struct lines lines = {""};
     const eo_log log = {.write = keep_line, .user = &lines, .level = EO_LOG_ERROR};
-    const struct eo_device_params params = {.queue_count = 2, .ring_capacity = 8, .rank_count = 1, .event_count = 4,
-                                            .log = &log};
-    struct eo_device *device = NULL;
-    TEST_HOLDS(NULL, eo_device_create(&device, "cuda", &params) == EO_OK);
+    struct eo_device *device = create_gpu(&log);
     void *memory = NULL;
     TEST_HOLDS(NULL, device->ops->reserve(device, EO_MEMORY_KIND_PRIVATE, 4096, &memory) == EO_OK);
     TEST_HOLDS(NULL, device->ops->drain(device) == EO_OK);
@@ -175,12 +175,9 @@ static void *leave_errors(void *argument)
 {
     struct lines lines = {""};
     const eo_log log = {.write = keep_line, .user = &lines, .level = EO_LOG_WARN};
-    const struct eo_device_params params = {
-        .queue_count = 2, .ring_capacity = 8, .rank_count = 1, .event_count = 4, .log = &log};
-    struct eo_device *device = NULL;
+    struct eo_device *device = create_gpu(&log);
     void *memory = NULL;
     cudaEvent_t event;
-    TEST_HOLDS(NULL, eo_device_create(&device, "cuda", &params) == EO_OK);
     TEST_HOLDS(NULL, device->ops->reserve(device, EO_MEMORY_KIND_PRIVATE, 4096, &memory) == EO_OK);
     TEST_HOLDS(NULL, cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess);
     bool is_pending = false;
@@ -246,10 +243,8 @@ struct reach {
 static void *reach_rows(void *argument)
 {
     const struct reach *reach = argument;
-    const struct eo_device_params params = {.queue_count = 2, .ring_capacity = 8, .rank_count = 1, .event_count = 4};
-    struct eo_device *device = NULL;
+    struct eo_device *device = create_gpu(NULL);
     void *memory = NULL;
-    TEST_HOLDS(NULL, eo_device_create(&device, "cuda", &params) == EO_OK);
     TEST_HOLDS(NULL, device->ops->reserve(device, EO_MEMORY_KIND_PRIVATE, 4 * ROW_BYTES, &memory) == EO_OK);
     TEST_HOLDS(NULL, device->ops->drain(device) == EO_OK);
     rows_begin = (uintptr_t)memory;

@@ -105,20 +105,33 @@ static void left_captures(enum sim_executor executor)
              "next is recorded");
 }
 
+static const char *const world_names[] = {"ranks on one GPU", "a GPU each", "NCCL"};
+
+/* Eager and as a graph, in fp32 and in bf16. */
+static struct micro_settings settings_of(uint32_t ranks, uint32_t world, uint64_t seed)
+{
+    return (struct micro_settings){.ranks = ranks, .device = "cuda", .world = (enum micro_world)world, .graph = seed % 2,
+                                   .dtype = seed / 2 % 2 ? EO_DTYPE_BF16 : EO_DTYPE_FP32};
+}
+
+static void end_case(uint32_t world, const char *what, uint32_t seeds)
+{
+    char text[160];
+    snprintf(text, sizeof(text), "%s: %s, %u seeds, eager and as a graph: the CPU's bits", world_names[world], what, seeds);
+    tap_case(text);
+}
+
 /* Optimizer state, low halves and gradients in the host's memory, copied by a stream of their own, in a graph too; or updated
  * in the next step. */
 static void offloaded(uint32_t seeds, enum sim_executor executor)
 {
-    static const char *const worlds[] = {"ranks on one GPU", "a GPU each", "NCCL"};
     for (uint32_t world = 0; world < 3; world++) {
         for (uint32_t ranks = 1; ranks <= MICRO_RANKS; ranks++) {
             for (uint32_t s = 0; s < seeds; s++) {
                 const uint64_t seed = seeds == SEEDS_SHORT ? seeds_offloaded[s] : s + 1;
-                struct micro_settings settings = {
-                    .ranks = ranks, .device = "cuda", .world = (enum micro_world)world, .graph = seed % 2,
-                    .dtype = seed / 2 % 2 ? EO_DTYPE_BF16 : EO_DTYPE_FP32,
-                    .strategy = ranks > 1 ? (eo_strategy[]){EO_STRATEGY_ZERO3, EO_STRATEGY_ZERO2, EO_STRATEGY_DDP}[seed % 3]
-                                          : EO_STRATEGY_ZERO3};
+                struct micro_settings settings = settings_of(ranks, world, seed);
+                if (ranks > 1)
+                    settings.strategy = (eo_strategy[]){EO_STRATEGY_ZERO3, EO_STRATEGY_ZERO2, EO_STRATEGY_DDP}[seed % 3];
                 vary(&settings, seed / 2 + 1);
                 settings.offload_layers = seed % 4 ? UINT32_MAX : 2;
                 settings.offload_slots = 1 + seed / 3 % 3;
@@ -128,10 +141,7 @@ static void offloaded(uint32_t seeds, enum sim_executor executor)
                 compare(&settings, &(struct sim_config){.seed = seed, .executor = executor});
             }
         }
-        char text[160];
-        snprintf(text, sizeof(text), "%s: offloaded to the host's memory, 1 to 4 ranks, %u seeds, eager and as a graph: the "
-                 "CPU's bits", worlds[world], seeds);
-        tap_case(text);
+        end_case(world, "offloaded to the host's memory, 1 to 4 ranks", seeds);
     }
 }
 
@@ -139,14 +149,12 @@ static void offloaded(uint32_t seeds, enum sim_executor executor)
  * the weights and steps that clip are other tests'. */
 static void muon(uint32_t seeds, enum sim_executor executor)
 {
-    static const char *const worlds[] = {"ranks on one GPU", "a GPU each", "NCCL"};
     for (uint32_t world = 0; world < 3; world++) {
         for (uint32_t ranks = 1; ranks <= MICRO_RANKS; ranks++) {
             for (uint32_t s = 0; s < seeds; s++) {
                 const uint64_t seed = seeds == SEEDS_SHORT ? seeds_of_muon[s] : s + 1;
-                struct micro_settings settings = {
-                    .ranks = ranks, .device = "cuda", .world = (enum micro_world)world, .graph = seed % 2,
-                    .dtype = seed / 2 % 2 ? EO_DTYPE_BF16 : EO_DTYPE_FP32, .optimizer = EO_OPTIMIZER_MUON};
+                struct micro_settings settings = settings_of(ranks, world, seed);
+                settings.optimizer = EO_OPTIMIZER_MUON;
                 if (ranks > 1 && seed % 4 == 3)
                     settings.strategy = (eo_strategy[]){EO_STRATEGY_ZERO2, EO_STRATEGY_ZERO1, EO_STRATEGY_DDP}[seed / 4 % 3];
                 if (ranks == 4 && seed % 4 == 2) {
@@ -157,10 +165,7 @@ static void muon(uint32_t seeds, enum sim_executor executor)
                 compare(&settings, &(struct sim_config){.seed = seed, .executor = executor});
             }
         }
-        char text[160];
-        snprintf(text, sizeof(text), "%s: Muon, 1 to 4 ranks, %u seeds, eager and as a graph: the CPU's bits", worlds[world],
-                 seeds);
-        tap_case(text);
+        end_case(world, "Muon, 1 to 4 ranks", seeds);
     }
 }
 
@@ -203,31 +208,36 @@ static void muon_with_a_product_refused(void)
     tap_case("Muon's product refused while a step is recorded ends all ranks, on one GPU and on one each");
 }
 
-/* Every strategy, through every kind of world: each result is the CPU's of the same strategy. */
-static void strategies(uint32_t seeds, enum sim_executor executor)
+struct strategy_case {
+    eo_strategy strategy;
+    uint32_t ranks, group;
+};
+
+/* Through every kind of world: each result is the CPU's of the same strategy. */
+static void in_all_worlds(const struct strategy_case *cases, size_t count, bool float8_frozen, uint32_t seeds,
+                          enum sim_executor executor, const char *what)
 {
-    static const struct {
-        eo_strategy strategy;
-        uint32_t ranks, group;
-    } cases[] = {{EO_STRATEGY_ZERO2, 2, 0}, {EO_STRATEGY_ZERO1, 3, 0}, {EO_STRATEGY_DDP, 2, 0}, {EO_STRATEGY_DDP, 3, 0},
-                 {EO_STRATEGY_HSDP, 4, 2}};
-    static const char *const worlds[] = {"ranks on one GPU", "a GPU each", "NCCL"};
     for (uint32_t world = 0; world < 3; world++) {
-        for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        for (size_t c = 0; c < count; c++) {
             for (uint64_t seed = 1; seed <= seeds; seed++) {
-                struct micro_settings settings = {
-                    .ranks = cases[c].ranks, .device = "cuda", .world = (enum micro_world)world,
-                    .strategy = cases[c].strategy, .shard_group = cases[c].group, .graph = seed % 2,
-                    .dtype = seed / 2 % 2 ? EO_DTYPE_BF16 : EO_DTYPE_FP32};
+                struct micro_settings settings = settings_of(cases[c].ranks, world, seed);
+                settings.strategy = cases[c].strategy;
+                settings.shard_group = cases[c].group;
                 vary(&settings, seed / 2 + 1);
+                settings.float8_gather = settings.float8_gather && !float8_frozen;
+                settings.float8_frozen = float8_frozen;
                 compare(&settings, &(struct sim_config){.seed = seed, .executor = executor});
             }
         }
-        char text[160];
-        snprintf(text, sizeof(text), "%s: zero2, zero1, ddp and hsdp, %u seeds, eager and as a graph: the CPU's bits",
-                 worlds[world], seeds);
-        tap_case(text);
+        end_case(world, what, seeds);
     }
+}
+
+static void strategies(uint32_t seeds, enum sim_executor executor)
+{
+    static const struct strategy_case cases[] = {{EO_STRATEGY_ZERO2, 2, 0}, {EO_STRATEGY_ZERO1, 3, 0}, {EO_STRATEGY_DDP, 2, 0},
+                                                 {EO_STRATEGY_DDP, 3, 0}, {EO_STRATEGY_HSDP, 4, 2}};
+    in_all_worlds(cases, sizeof(cases) / sizeof(cases[0]), false, seeds, executor, "zero2, zero1, ddp and hsdp");
 }
 
 /* Gathers by copy engine have a policy and windows of their own: the group of replicas, which only reduces, has neither. Its
@@ -245,30 +255,10 @@ static void replicas_beside_copy_engines(enum sim_executor executor)
 /* Frozen weights in MXFP8: gathered each time, once, or not at all, and widened before their use. */
 static void frozen(uint32_t seeds, enum sim_executor executor)
 {
-    static const struct {
-        eo_strategy strategy;
-        uint32_t ranks, group;
-    } cases[] = {{EO_STRATEGY_ZERO3, 1, 0}, {EO_STRATEGY_ZERO3, 2, 0}, {EO_STRATEGY_ZERO3, 3, 0}, {EO_STRATEGY_ZERO2, 2, 0},
-                 {EO_STRATEGY_ZERO1, 3, 0}, {EO_STRATEGY_DDP, 2, 0}, {EO_STRATEGY_HSDP, 4, 2}};
-    static const char *const worlds[] = {"ranks on one GPU", "a GPU each", "NCCL"};
-    for (uint32_t world = 0; world < 3; world++) {
-        for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
-            for (uint64_t seed = 1; seed <= seeds; seed++) {
-                struct micro_settings settings = {
-                    .ranks = cases[c].ranks, .device = "cuda", .world = (enum micro_world)world,
-                    .strategy = cases[c].strategy, .shard_group = cases[c].group, .graph = seed % 2,
-                    .dtype = seed / 2 % 2 ? EO_DTYPE_BF16 : EO_DTYPE_FP32};
-                vary(&settings, seed / 2 + 1);
-                settings.float8_gather = false;
-                settings.float8_frozen = true;
-                compare(&settings, &(struct sim_config){.seed = seed, .executor = executor});
-            }
-        }
-        char text[160];
-        snprintf(text, sizeof(text), "%s: frozen weights in MXFP8, all strategies, %u seeds, eager and as a graph: the CPU's bits",
-                 worlds[world], seeds);
-        tap_case(text);
-    }
+    static const struct strategy_case cases[] = {
+        {EO_STRATEGY_ZERO3, 1, 0}, {EO_STRATEGY_ZERO3, 2, 0}, {EO_STRATEGY_ZERO3, 3, 0}, {EO_STRATEGY_ZERO2, 2, 0},
+        {EO_STRATEGY_ZERO1, 3, 0}, {EO_STRATEGY_DDP, 2, 0}, {EO_STRATEGY_HSDP, 4, 2}};
+    in_all_worlds(cases, sizeof(cases) / sizeof(cases[0]), true, seeds, executor, "frozen weights in MXFP8, all strategies");
 }
 
 int main(int argc, char **argv)
@@ -287,17 +277,15 @@ int main(int argc, char **argv)
         tap_case("eight waits were left out, one at a time, and nothing was told");
         return tap_end();
     }
-    static const struct {
-        const char *word, *name;
-        enum micro_world world;
-    } worlds[] = {{"one", "ranks on one GPU", MICRO_ONE_GPU}, {"each", "a GPU each", MICRO_GPU_EACH}, {"nccl", "NCCL", MICRO_NCCL}};
-    for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++)
-        if (argc < 2 || threads || strcmp(argv[1], worlds[w].word) == 0)
-            family(worlds[w].world, seeds, worlds[w].name, executor);
-    if (argc < 2 || (strcmp(argv[1], "offloaded") != 0 && strcmp(argv[1], "muon") != 0))
-        strategies(threads ? 1 : full ? 60 : 3, executor), replicas_beside_copy_engines(executor);
-    if (argc < 2 || (strcmp(argv[1], "offloaded") != 0 && strcmp(argv[1], "muon") != 0))
+    static const char *const words[] = {"one", "each", "nccl"};
+    for (uint32_t world = 0; world < 3; world++)
+        if (argc < 2 || threads || strcmp(argv[1], words[world]) == 0)
+            family((enum micro_world)world, seeds, world_names[world], executor);
+    if (argc < 2 || (strcmp(argv[1], "offloaded") != 0 && strcmp(argv[1], "muon") != 0)) {
+        strategies(threads ? 1 : full ? 60 : 3, executor);
+        replicas_beside_copy_engines(executor);
         frozen(threads ? 1 : full ? 40 : 2, executor);
+    }
     if (argc < 2 || threads || strcmp(argv[1], "muon") == 0)
         muon(seeds, executor);
     if (argc < 2 || strcmp(argv[1], "muon") == 0) {
