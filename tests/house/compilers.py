@@ -13,15 +13,14 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
-from tap import finish, result
+from tap import finish, result, skip_all
 
 source, build = (os.path.realpath(word) for word in sys.argv[1:3])
 name, packages, rooms = sys.argv[3], sys.argv[4], tuple(sys.argv[5:])
 compiler = shutil.which(name)
 if not compiler or subprocess.run([compiler, "-E", "-"], input="#include <stdio.h>\n", text=True, capture_output=True,
                                   check=False).returncode:
-    print(f"1..0 # SKIP there is no {name} with a C library (Debian: {packages})")
-    sys.exit()
+    skip_all(f"there is no {name} with a C library (Debian: {packages})")
 
 
 def refused(options, path, text=None):

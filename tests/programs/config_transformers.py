@@ -15,6 +15,11 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
+import peers
+import tap
+from tap import finish, result, skip
+
 # A fixture, and what is changed: fields that decide tensors, where published models use one value of them.
 # None: the field is left out.
 VARIANTS = {
@@ -87,17 +92,8 @@ def inside(path):
 
 def main():
     program, known_path = os.path.abspath(sys.argv[1]), sys.argv[2]
-    python, folder = os.environ.get("EO_PEERS_PYTHON", ""), os.path.join(os.path.dirname(known_path), "configs")
+    folder = os.path.join(os.path.dirname(known_path), "configs")
     known = json.load(open(known_path)) if os.path.exists(known_path) else {}
-    failed = count = 0
-
-    def result(good, text, detail=""):
-        nonlocal failed, count
-        count += 1
-        failed += not good
-        print(f"{'ok' if good else 'not ok'} {count} - {text}")
-        if not good and detail:
-            print("# " + "\n# ".join(str(detail).splitlines()[:20]))
 
     def ours_of(model):
         run = subprocess.run([program, model], capture_output=True, text=True)
@@ -111,12 +107,12 @@ def main():
                 json.dump({"text_config": fields} if name.removesuffix(" by default") in PARTS else fields, file)
             ours[name] = ours_of(path)
             if "error" in ours[name]:
-                result(False, f"{name} is read", ours[name]["error"])
+                result(False, f"{name} is read", [ours[name]["error"]])
                 del ours[name]
         wrong = [f"{name}: {ours[name]['parameters']} parameters, {len(ours[name]['tensors'])} tensors; {known.get(name)}"
                  for name in ours if summary(ours[name]["parameters"], ours[name]["tensors"]) != known.get(name)]
         result(not wrong, f"{len(ours)} models have the transformers library's parameters, names and shapes, as committed",
-               "\n".join(wrong))
+               wrong)
         wrong = [name for name in ours if len(ours[name]["tensors"]) != ours[name]["count"]]
         result(ours and not wrong, "the number of tensors is that of the list", wrong)
         named = {name: ours_of(name) for name in ours if name not in VARIANTS and "default" not in name}
@@ -124,15 +120,13 @@ def main():
         result(named and not wrong, f"{len(named)} names are models like their files", wrong)
         wrong = [f"{name}: {ours[name]['unknown']} {ours[name]['not_computed']}" for name in ours
                  if ours[name]["unknown"] or ours[name]["not_computed"]]
-        result(not wrong, "no key of theirs is passed over", "\n".join(wrong))
-        probe = python and subprocess.run([python, "-c", "import transformers, torch"], capture_output=True).returncode == 0
-        if not probe:
-            print(f"ok {count + 1} - the same, made again by the library # SKIP EO_PEERS_PYTHON names no python that has it")
-            print(f"1..{count + 1}")
-            return failed != 0
+        result(not wrong, "no key of theirs is passed over", wrong)
+        if not peers.has("transformers, torch"):
+            skip("the same, made again by the library", peers.lacks("it"))
+            return finish()
         with open(os.path.join(work, "all.json"), "w") as file:
             json.dump(models, file)
-        with subprocess.Popen([python, os.path.abspath(__file__), "--inside", os.path.join(work, "all.json")],
+        with subprocess.Popen([peers.python, os.path.abspath(__file__), "--inside", os.path.join(work, "all.json")],
                               stdout=subprocess.PIPE, text=True) as run:
             made = {}
             for line in run.stdout:
@@ -144,19 +138,18 @@ def main():
                           for key in sorted({**tensors, **mine["tensors"]}) if tensors.get(key) != mine["tensors"].get(key)]
                 result(not differ and mine["parameters"] == theirs["parameters"],
                        f"{name}: {theirs['parameters']} parameters in {len(tensors)} tensors",
-                       f"ours {mine['parameters']}\n" + "\n".join(differ))
+                       [f"ours {mine['parameters']}", *differ])
         result(list(made) == list(models), "the library made all of them")
-        if "--write" in sys.argv and failed <= 1:  # the comparison with what was committed
+        if "--write" in sys.argv and tap.failed <= 1:  # the comparison with what was committed
             with open(known_path, "w") as file:
                 json.dump(made, file, indent=1)
                 file.write("\n")
         result(made == known, "it makes what is committed")
-        print(f"1..{count}")
-    return failed != 0
+        finish()
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--inside"]:
         inside(sys.argv[2])
     else:
-        sys.exit(main())
+        main()

@@ -6,13 +6,18 @@ Method: train exports a model of each family after two steps, transformers loads
 model of each family with weights by chance, in each of three element types, and ours starts from it. Logits of all
 positions are compared, in fp32, with a bound that stands far below what a wrong weight makes. Scaled rotary positions go
 both ways too, in the form of transformers 5 and in the one of before.
-usage: interchange_transformers.py TRAIN LOGITS [PYTHON], the python one that has transformers and torch
+usage: interchange_transformers.py TRAIN LOGITS; with a python in EO_PEERS_PYTHON that has transformers and torch
 """
 import json
 import os
 import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
+import peers
+import tap
+from tap import finish, result
 
 TOKENS = [(7 * i * i + 3) % 256 for i in range(24)]
 BOUND = 2e-5  # of logits about 1 large
@@ -99,23 +104,8 @@ def inside(work):
 
 def main():
     train, ours = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
-    python = sys.argv[3] if len(sys.argv) > 3 else os.environ.get("EO_PEERS_PYTHON", "")
-    if not python:
-        print("1..0 # SKIP EO_PEERS_PYTHON names no python that has transformers and torch")
-        return 0
-    probe = subprocess.run([python, "-c", "import transformers, torch"], capture_output=True, text=True)
-    if probe.returncode:
-        print(f"1..0 # SKIP {python} cannot import transformers and torch")
-        return 0
-    failed = count = 0
-
-    def result(good, text, detail=""):
-        nonlocal failed, count
-        count += 1
-        failed += not good
-        print(f"{'ok' if good else 'not ok'} {count} - {text}")
-        if not good and detail:
-            print("# " + "\n# ".join(str(detail).splitlines()[-20:]))
+    if not peers.has("transformers, torch"):
+        tap.skip_all(peers.lacks("transformers and torch"))
 
     with tempfile.TemporaryDirectory() as work:
         with open(os.path.join(work, "text"), "w") as file:
@@ -134,9 +124,9 @@ def main():
                             "2", "--threads", "1", "--sample", "0", "--peak-seconds", "0", "--lr", "0.1", "--export",
                             f"ours-{kind}"], cwd=work, check=True, capture_output=True)
         environment = dict(os.environ, HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
-        theirs = subprocess.run([python, os.path.abspath(__file__), "--inside", work], capture_output=True, text=True,
+        theirs = subprocess.run([peers.python, os.path.abspath(__file__), "--inside", work], capture_output=True, text=True,
                                 env=environment)
-        result(theirs.returncode == 0, "transformers loads what was exported", theirs.stderr)
+        result(theirs.returncode == 0, "transformers loads what was exported", [theirs.stderr])
         for line in theirs.stdout.splitlines():
             answer = json.loads(line)
             if "versions" in answer:
@@ -146,24 +136,23 @@ def main():
             run = subprocess.run([ours, os.path.join(work, name), "3", *map(str, TOKENS)], capture_output=True, text=True)
             rows = [[float(word) for word in row.split()] for row in run.stdout.splitlines()]
             if run.returncode or len(rows) != len(TOKENS):
-                result(False, f"{name}: ours reads it", run.stderr)
+                result(False, f"{name}: ours reads it", [run.stderr])
                 continue
             most = max(abs(a - b) for mine, other in zip(rows, answer["logits"]) for a, b in zip(mine, other))
             largest = max(abs(b) for row in answer["logits"] for b in row)
             same = max(range(256), key=rows[-1].__getitem__) == max(range(256), key=answer["logits"][-1].__getitem__)
             result(most <= BOUND * max(1, largest) and same and not answer["wrong"],
                    f"{name} ({answer['class']}): logits up to {largest:.2g} differ by {most:.1e} at most",
-                   f"keys that did not fit: {answer['wrong']}")
+                   [f"keys that did not fit: {answer['wrong']}"])
             if "plain" in answer:
                 shows = max(abs(a - b) for one, other in zip(answer["plain"], answer["logits"]) for a, b in zip(one, other))
                 result(shows > 1000 * BOUND, f"{name}: plain positions would give others, by {shows:.1e}")
-        result(count == 1 + len(MODELS) + 1 + 18 + 2 + 4 * 2, "every model was compared")
-    print(f"1..{count}")
-    return failed != 0
+        result(tap.count == 1 + len(MODELS) + 1 + 18 + 2 + 4 * 2, "every model was compared")
+    finish()
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--inside":
         inside(sys.argv[2])
     else:
-        sys.exit(main())
+        main()

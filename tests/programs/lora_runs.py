@@ -16,10 +16,10 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
+import peers
 from tap import finish, result, skip
 
 train, memplan, checkpoint, launch, logits, source = (os.path.realpath(word) for word in sys.argv[1:7])
-peers = os.environ.get("EO_PEERS_PYTHON", "")
 QUICK = ["--seq", "32", "--sample", "0", "--peak-seconds", "0", "--threads", "1"]
 TOKENS = [(7 * i * i + 3) % 256 for i in range(24)]
 BOUND = 1e-5  # of logits about 1 large
@@ -308,10 +308,10 @@ for name in sys.argv[2:]:
 
 
 def check_peft():
-    if not peers or run(peers, "-c", "import peft, transformers").returncode:
-        skip("PEFT's logits", "EO_PEERS_PYTHON names no python that has peft and transformers")
+    if not peers.has("peft, transformers"):
+        skip("PEFT's logits", peers.lacks("peft and transformers"))
         return
-    done = run(peers, "-c", INSIDE, json.dumps(TOKENS), *MODELS, env=dict(os.environ, HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1"))
+    done = run(peers.python, "-c", INSIDE, json.dumps(TOKENS), *MODELS, env=dict(os.environ, HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1"))
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     result(len(answers) == len(MODELS), "PEFT loads the adapters", [done.stderr])
     for answer in answers:
@@ -340,14 +340,14 @@ def check_document():
         page = file.read()
     commands = re.findall(r"^    \$ (.*)$", page, re.M)
     python = re.findall(r"```python\n(.*?)```", page, re.S)
-    has_peers = peers and not run(peers, "-c", "import peft, transformers, tokenizers, pyarrow, jinja2, numpy").returncode
+    has_peers = peers.has("peft, transformers, tokenizers, pyarrow, jinja2, numpy")
     os.mkdir("page")
     os.chdir("page")
     with open("text.txt", "w", encoding="utf-8") as file:
         file.write("".join(f"{i * 7919 % 1009} ranks share a model of {i} layers. " for i in range(600)))
     run(train, "--model", "llama-tiny", "--text", "text.txt", "--steps", "2", "--export", "model", *QUICK)
     if has_peers:
-        run(peers, "-c", "import tokenizers; from tokenizers import models, pre_tokenizers, decoders\n"
+        run(peers.python, "-c", "import tokenizers; from tokenizers import models, pre_tokenizers, decoders\n"
             "t = tokenizers.Tokenizer(models.BPE({c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet())[:255])}, []))\n"
             "t.add_special_tokens(['<|endoftext|>']); t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False); t.decoder = decoders.ByteLevel()\n"
             "t.save('model/tokenizer.json')")
@@ -355,12 +355,12 @@ def check_document():
         text = open("text.txt", "rb").read()
         with open("train.bin", "wb") as file:
             file.write(struct.pack("<256i", 20240520, 1, len(text), *[0] * 253) + struct.pack(f"<{len(text)}H", *text))
-    programs = {"train": [train], "memplan": [memplan], "tools/tokenize": [peers, os.path.join(source, "tools/tokenize")]}
+    programs = {"train": [train], "memplan": [memplan], "tools/tokenize": [peers.python, os.path.join(source, "tools/tokenize")]}
     result(len(commands) == 7 and len(python) == 1, "docs/finetuning.md has its commands", commands)
     for command in commands:
         words = shlex.split(command)
         if words[0] == "tools/tokenize" and not has_peers:
-            skip(f"{command}", "EO_PEERS_PYTHON names no python that has its packages")
+            skip(f"{command}", peers.lacks("its packages"))
             continue
         done = run(*programs[words[0]], *words[1:])
         result(done.returncode == 0, command, [done.stdout, done.stderr])
@@ -368,7 +368,7 @@ def check_document():
             check_planned(words[1:], next(other for other in commands if other.startswith("train") and
                                           ("--frozen" in other) == ("--frozen" in command)))
     if has_peers:
-        done = run(peers, "-c", python[0], env=dict(os.environ, HF_HUB_OFFLINE="1"))
+        done = run(peers.python, "-c", python[0], env=dict(os.environ, HF_HUB_OFFLINE="1"))
         result(done.returncode == 0, "its Python loads the adapters", [done.stderr])
 
 

@@ -17,11 +17,13 @@ import tempfile
 import time
 import zlib
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
+from tap import finish, result, skip_all
+
 memplan = os.path.realpath(sys.argv[1])
 browser = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
 if not browser:
-    print("1..0 # SKIP no Chromium: neither chromium, chromium-browser nor google-chrome is installed")
-    sys.exit(0)
+    skip_all("no Chromium: neither chromium, chromium-browser nor google-chrome is installed")
 
 
 class Browser:
@@ -109,7 +111,6 @@ class Browser:
 
 RATES = json.dumps({"products_flops_per_s": 98e9, "memory_bytes_per_s": 22.2e9, "disk_bytes_per_s": 0.63e9, "link_bytes_per_s": 22.2e9})
 DEVICES = json.dumps({"devices": [{"name": "card", "like": "H100", "memory_bytes": {"value": 30e9, "source": "a test"}}]})
-tests = 0
 # What is not drawn within its own box, or beyond the window. A text that scrolls is whole.
 CUT_OFF = """(() => {
   const wide = innerWidth, bad = [];
@@ -134,11 +135,7 @@ CUT_OFF = """(() => {
 
 
 def check(good, what, *more):
-    global tests
-    tests += 1
-    for line in () if good else more:
-        print("# " + str(line)[:400])
-    print(("ok" if good else "not ok") + " %d - %s" % (tests, what), flush=True)
+    result(good, what, more)
 
 
 def pixels(png):
@@ -362,4 +359,4 @@ def run(folder):
 
 with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
     run(work)
-print("1..%d" % tests)
+finish()

@@ -12,6 +12,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
+import peers
 from tap import finish, result, skip
 
 mnist, source = (os.path.realpath(word) for word in sys.argv[1:])
@@ -45,11 +46,10 @@ def check_accuracy():
     mean = sum(own) / len(own)
     print(f"# accuracy of five seeds: {own}, mean {mean:.2f} %")
     result(mean >= 97, "the mean accuracy of five seeds is at least 97 %", [own])
-    python = os.environ.get("EO_PEERS_PYTHON", "")
-    if not python or run(python, "-c", "import torch, numpy").returncode:
-        skip("PyTorch's is not better by more than 1 %", "EO_PEERS_PYTHON names no python that has torch")
+    if not peers.has("torch, numpy"):
+        skip("PyTorch's is not better by more than 1 %", peers.lacks("torch"))
         return
-    peer = [float(run(python, os.path.join(source, "examples/mnist/peer.py"), digits, str(seed)).stdout.split()[-2]) for seed in seeds]
+    peer = [float(run(peers.python, os.path.join(source, "examples/mnist/peer.py"), digits, str(seed)).stdout.split()[-2]) for seed in seeds]
     print(f"# PyTorch's: {peer}, mean {sum(peer) / len(peer):.2f} %")
     result(mean >= sum(peer) / len(peer) - 1, "PyTorch's is not better by more than 1 %", [own, peer])
 

@@ -16,14 +16,11 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
+import peers
 from tap import finish, result, skip
 
 train = os.path.realpath(sys.argv[1])
-python = os.environ.get("EO_PEERS_PYTHON", "")
-if python and "inside" not in sys.argv and not subprocess.run([python, "-c", "import torch, transformers"], capture_output=True,
-                                                              check=False).returncode:
-    os.execv(python, [python, os.path.realpath(__file__), train, "inside"])
-has_torch = "inside" in sys.argv
+has_torch = peers.enter("torch, transformers")
 BOUNDARY, VOCABULARY, SEQ = 255, 256, 48
 
 

@@ -17,16 +17,12 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
+import peers
 from tap import finish, result
 
 train = os.path.realpath(sys.argv[1])
-python = os.environ.get("EO_PEERS_PYTHON", "")
-if "inside" not in sys.argv:
-    if not python or subprocess.run([python, "-c", "import peft, transformers, torch"], capture_output=True, check=False).returncode:
-        print("1..0 # SKIP EO_PEERS_PYTHON names no python that has peft, transformers and torch")
-        sys.exit(0)
-    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1")
-    os.execv(python, [python, "-W", "ignore", os.path.realpath(__file__), train, "inside"])
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1")
+peers.enter_or_skip("peft, transformers, torch", "-W", "ignore")
 
 import torch
 import transformers

@@ -14,16 +14,11 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
+from peers import enter_or_skip, python
 from tap import finish, result
 
 tokenize = os.path.realpath(sys.argv[1])
-python = os.environ.get("EO_PEERS_PYTHON", "")
-NEEDED = "tokenizers, pyarrow, jinja2, numpy"
-if "inside" not in sys.argv:
-    if not python or subprocess.run([python, "-c", f"import {NEEDED}"], capture_output=True, check=False).returncode:
-        print(f"1..0 # SKIP EO_PEERS_PYTHON names no python that has {NEEDED}")
-        sys.exit(0)
-    os.execv(python, [python, os.path.realpath(__file__), tokenize, "inside"])
+enter_or_skip("tokenizers, pyarrow, jinja2, numpy")
 
 import numpy
 import pyarrow

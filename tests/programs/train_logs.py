@@ -18,6 +18,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
+import peers
 from tap import finish, result, skip
 
 train, launch = (os.path.realpath(word) for word in sys.argv[1:])
@@ -137,14 +138,13 @@ def check_logs():
     result(done.returncode == 0 and len(steps) == 9 and len(validations) == 3, "a run that is resumed continues all three",
            (done.stdout + done.stderr).split("\n"))
     compare(steps, validations, "resumed")
-    python = os.environ.get("EO_PEERS_PYTHON", "")
     script = ("from tensorboard.backend.event_processing.event_accumulator import EventAccumulator as E\n"
               "e = E('board'); e.Reload()\n"
               "print(*(f'{x.step}:{x.value:.6g}' for x in e.Scalars('train/loss')))")
-    if not python or subprocess.run([python, "-c", "import tensorboard"], capture_output=True, check=False).returncode:
-        skip("tensorboard reads them", "EO_PEERS_PYTHON names no python that has tensorboard")
+    if not peers.has("tensorboard"):
+        skip("tensorboard reads them", peers.lacks("tensorboard"))
         return
-    read = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
+    read = subprocess.run([peers.python, "-c", script], capture_output=True, text=True, check=False)
     pairs = {int(word.split(":")[0]): float(word.split(":")[1]) for word in read.stdout.split()}
     result(pairs.keys() == steps.keys() and all(close(pairs[step], line["loss"]) for step, line in steps.items()),
            "tensorboard reads them", (read.stdout + read.stderr).split("\n"))

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: MIT
 """For tests that are Python scripts: lines of TAP."""
-count = 0
+import sys
+
+count = failed = 0
 
 
 def result(good, text, shown=()):
     """What holds; else `shown` comes before it, of each the end."""
-    global count
+    global count, failed
     count += 1
+    failed += not good
     for one in () if good else shown:
         print("# " + str(one)[-1500:].replace("\n", "\n# "))
     print(f"{'ok' if good else 'not ok'} {count} - {text}", flush=True)
@@ -14,6 +17,11 @@ def result(good, text, shown=()):
 
 def skip(text, why):
     result(True, f"{text} # SKIP {why}")
+
+
+def skip_all(why):
+    print(f"1..0 # SKIP {why}")
+    sys.exit(0)
 
 
 def finish():
