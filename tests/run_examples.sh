@@ -11,8 +11,7 @@
 #        LAUNCH|none MPIRUN|none [LINE_IN_CPP]
 set -u
 . "$(dirname "$0")/tap/tap.sh"
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+make_folder
 shown="$work/out $work/err"
 
 fits() # PROGRAM

@@ -9,8 +9,7 @@ set -u
 . "$(dirname "$0")/../tap/tap.sh"
 nvcc=$1
 shift
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+make_folder
 
 # A line "Function properties for NAME" or "Compiling entry function 'NAME'", and one "N bytes stack frame, N bytes spill ...".
 users()

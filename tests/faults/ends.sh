@@ -10,10 +10,8 @@ set -u
 ASAN_OPTIONS=${ASAN_OPTIONS:-}
 export ASAN_OPTIONS
 launch=$1 train=$2 postmortem=$3 text=$4/LICENSE slow_disk=$5
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+make_folder
 shown="$work/out $work/err"
-unset EVENODD_RANK EVENODD_TOKEN EVENODD_TOKEN_FILE EVENODD_ADDRESS EVENODD_PORT MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
 options="--model 2x32x2 --seq 16 --batch 1 --threads 1 --peak-seconds 0 --sample 0"
 
 # run COMMAND...: output in $work/out and $work/err, its status in $status

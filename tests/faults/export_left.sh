@@ -8,9 +8,7 @@
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
 train=$(realpath "$1") slow_disk=$(realpath "$2")
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
+enter_folder
 seq 1 2000 >text
 partial=.evenodd-export-
 

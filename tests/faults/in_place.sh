@@ -11,11 +11,8 @@ set -u
 launch=$(realpath "$1") train=$(realpath "$2") slow_disk=$(realpath "$3") text=$(realpath "$4")/LICENSE simulated=$5
 folder=$PWD
 [ "$simulated" = none ] || simulated=$(realpath "$simulated")
-work=$(mktemp -d "$folder/in_place.XXXXXX")
-trap 'rm -rf "$work"' EXIT
 shown='err out'
-cd "$work" || exit 1
-unset EVENODD_RANK EVENODD_TOKEN EVENODD_TOKEN_FILE EVENODD_ADDRESS EVENODD_PORT MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
+enter_folder "$folder"
 export SLOW_FILE=.new/rank-
 export ASAN_OPTIONS="${ASAN_OPTIONS:-}:verify_asan_link_order=0"
 options="--model 3x64x2 --seq 16 --batch 1 --threads 1 --peak-seconds 0 --sample 0 --text $text --steps 7 --schedule constant"

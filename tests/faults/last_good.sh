@@ -12,11 +12,8 @@ launch=$(realpath "$1") train=$(realpath "$2") checkpoint=$(realpath "$3") text=
 slow_disk=$(realpath "$5")
 . "$(dirname "$0")/../tap/tap.sh"
 turn=0
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-unset EVENODD_RANK EVENODD_TOKEN EVENODD_TOKEN_FILE EVENODD_ADDRESS EVENODD_PORT MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
+enter_folder
 options="--model 2x32x2 --seq 16 --batch 1 --threads 1 --peak-seconds 0 --sample 0 --text $text --steps 40"
-cd "$work" || exit 1
 
 show() { find c; cat "$work/out" "$work/err"; }
 

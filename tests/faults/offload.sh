@@ -12,17 +12,9 @@ launch=$(realpath "$1") train=$(realpath "$2") disk=$(realpath "$3") text=$(real
 cached=$(realpath "$6")
 export ASAN_OPTIONS="${ASAN_OPTIONS:-}:verify_asan_link_order=0"
 folder=$PWD
-case $(stat -f -c %T "$folder") in
-tmpfs | ramfs)
-    echo "1..0 # SKIP the folder of the build lies in memory: no disk to offload to"
-    exit 0
-    ;;
-esac
-work=$(mktemp -d "$folder/offload.XXXXXX")
-trap 'rm -rf "$work"' EXIT
+need_disk "$folder"
 shown="out err"
-cd "$work" || exit 1
-unset EVENODD_RANK EVENODD_TOKEN EVENODD_TOKEN_FILE EVENODD_ADDRESS EVENODD_PORT MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
+enter_folder "$folder"
 quiet="--model 3x64x2 --seq 32 --batch 2 --threads 1 --steps 4 --peak-seconds 0 --sample 0 --text $text"
 hash_of() { sed -n 's/^weights_hash \([0-9a-f]*\),.*/\1/p' "$1"; }
 

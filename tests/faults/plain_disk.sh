@@ -8,10 +8,8 @@
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
 train=$(realpath "$1") checkpoint=$(realpath "$2") disk=$(realpath "$3") text=$(realpath "$4")/LICENSE
-work=$(mktemp -d "$PWD/plain_disk.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
 shown="out err"
-cd "$work" || exit 1
+enter_folder "$PWD"
 export ASAN_OPTIONS="${ASAN_OPTIONS-}:verify_asan_link_order=0"
 options="--model 2x32x2 --seq 16 --threads 1 --peak-seconds 0 --sample 0 --text $text"
 # shellcheck disable=SC2086 # lists of options

@@ -12,10 +12,8 @@ set -u
 . "$(dirname "$0")/../tap/tap.sh"
 launch=$1 train=$2 text=$3/LICENSE slow_disk=$4
 shift 4
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+make_folder
 shown="$work/out $work/err"
-unset EVENODD_RANK EVENODD_TOKEN EVENODD_TOKEN_FILE EVENODD_ADDRESS EVENODD_PORT MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
 common="--model 2x32x2 --seq 16 --batch 1 --threads 1 --peak-seconds 0 --sample 0 --text $text"
 export train work slow_disk ASAN_OPTIONS="${ASAN_OPTIONS:-}"
 export sequences=12 steps=40

@@ -9,11 +9,8 @@
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
 launch=$(realpath "$1") train=$(realpath "$2") text=$(realpath "$3")/LICENSE
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 shown="out err"
-cd "$work" || exit 1
-unset EVENODD_RANK EVENODD_TOKEN EVENODD_TOKEN_FILE EVENODD_ADDRESS EVENODD_PORT MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
+enter_folder
 shared="--model 2x32x2 --seq 16 --batch 1 --threads 1 --peak-seconds 0 --text $text"
 options="$shared --steps 4"
 

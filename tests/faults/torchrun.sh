@@ -8,12 +8,10 @@
 set -u
 train=$1 text=$2/LICENSE
 python=${EO_PEERS_PYTHON:-}
-{ [ -n "$python" ] && "$python" -c 'import torch.distributed.run' 2>/dev/null; } ||
-    { echo '1..0 # SKIP EO_PEERS_PYTHON names no python that has torch'; exit 0; }
 . "$(dirname "$0")/../tap/tap.sh"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-unset EVENODD_RANK EVENODD_TOKEN EVENODD_TOKEN_FILE
+{ [ -n "$python" ] && "$python" -c 'import torch.distributed.run' 2>/dev/null; } ||
+    skip_all 'EO_PEERS_PYTHON names no python that has torch'
+make_folder
 options="--model 2x32x2 --seq 16 --batch 1 --threads 1 --peak-seconds 0 --sample 0 --text $text --steps 1000"
 
 show() { { tail -n 20 "$work/out"; cat "$work/err"; } | tr '\r' '\n'; }

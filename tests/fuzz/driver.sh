@@ -9,8 +9,7 @@ set -u
 # shellcheck source=tests/tap/tap.sh
 . "$(dirname "$0")/../tap/tap.sh"
 canary=$1
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+make_folder
 mkdir "$work/corpus" "$work/none"
 for word in abort crash good grow hang; do
     printf %s $word >"$work/corpus/$word"

@@ -7,8 +7,7 @@
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
 program=$1
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+make_folder
 show() { printf '%s\n' "$needed"; }
 
 command -v readelf >/dev/null 2>&1 || skip_all 'there is no readelf (binutils)'

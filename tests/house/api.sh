@@ -10,8 +10,7 @@ set -u
 source=$1 cc=$2 nm=$3
 shift 3
 . "$(dirname "$0")/../tap/tap.sh"
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+make_folder
 shown=$work/log
 echo 1..3
 

@@ -8,8 +8,7 @@
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
 source=$1
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+make_folder
 shown=$work/out
 unset MESON_TESTTHREADS
 mkdir -p "$work/plain/tools" "$work/in parts/tools" "$work/bin"

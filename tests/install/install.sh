@@ -9,8 +9,7 @@ set -u
 . "$(dirname "$0")/../tap/tap.sh"
 source=$1 build=$2 cc=$3 cxx=$4 kind=$5
 shift 5
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+make_folder
 log=$work/log
 shown=$log
 

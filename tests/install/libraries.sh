@@ -9,8 +9,7 @@
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
 source=$1 build=$2 cc=$3 cuda=$4
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+make_folder
 log=$work/log
 shown=$log
 not_built="this build has no CUDA: its toolkit was not found, or -Dcuda=disabled"

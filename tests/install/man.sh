@@ -6,8 +6,7 @@
 # usage: man.sh PAGE...
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+make_folder
 shown=$work/lacking
 
 for page in "$@"; do

@@ -9,8 +9,7 @@
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
 source=$1
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+make_folder
 log=$work/log
 shown=$log
 echo 1..4

@@ -11,8 +11,7 @@
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
 source=$1 cc=$2 cxx=$3 memplan=$4
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+make_folder
 log=$work/log
 shown=$log
 . "$(dirname "$0")/host.sh"

@@ -8,8 +8,7 @@
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
 source=$1 cc=$2 memplan=$3
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+make_folder
 log=$work/log build=$work/build
 shown=$log
 echo 1..4

@@ -8,8 +8,7 @@
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
 train=$(realpath "$1") headtohead=$(realpath "$2") launch=$(realpath "$3")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+make_folder
 shown="$work/err $work/out"
 
 # le32 N...: as 32-bit little-endian integers

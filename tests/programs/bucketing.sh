@@ -9,10 +9,8 @@
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
 train=$(realpath "$1") memplan=$(realpath "$2")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 shown='out err'
-cd "$work" || exit 1
+enter_folder
 seq 1 20000 >text
 cat >rates.json <<'END_OF_RATES'
 {"products_flops_per_s": 2e10, "memory_bytes_per_s": 8e9, "link_bytes_per_s": 1e10}

@@ -9,16 +9,9 @@ set -u
 . "$(dirname "$0")/../tap/tap.sh"
 train=$(realpath "$1") memplan=$(realpath "$2") text=$(realpath "$3")/LICENSE
 folder=$PWD
-case $(stat -f -c %T "$folder") in
-tmpfs | ramfs)
-    echo "1..0 # SKIP the folder of the build lies in memory: no disk to offload to"
-    exit 0
-    ;;
-esac
-work=$(mktemp -d "$folder/budget.XXXXXX")
-trap 'rm -rf "$work"' EXIT
+need_disk "$folder"
 shown="out err"
-cd "$work" || exit 1
+enter_folder "$folder"
 cat >rates.json <<'END'
 {"products_flops_per_s": 1e11, "memory_bytes_per_s": 1e10, "disk_bytes_per_s": 1e9, "link_bytes_per_s": 1e10}
 END

@@ -8,9 +8,7 @@
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
 train=$(realpath "$1")
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
+enter_folder
 show() { ls -lR; cat out err; }
 seq 1 2000 >text
 options="--seq 16 --sample 0 --threads 1 --peak-seconds 0 --steps 1"

@@ -9,8 +9,7 @@ set -u
 . "$(dirname "$0")/../tap/tap.sh"
 python=$(command -v python3) # by its path: a stand-in takes the name
 gpu_report=$1/tools/bench/gpu.py
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+make_folder
 shown="$work/out $work/report"
 unset EO_STANDIN_FAULT
 

@@ -15,10 +15,8 @@ set -u
 train=$(realpath "$1") headtohead=$(realpath "$2") stub_cupti=none stub_nvtx=none
 [ "${3:-none}" = none ] || stub_cupti=$(realpath "$3")
 [ "${4:-none}" = none ] || stub_nvtx=$(realpath "$4")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 shown='err out'
-cd "$work" || exit 1
+enter_folder
 seq 1 4000 >text
 same="--device cuda --text text --model 2x32x4 --seq 16 --batch 1 --steps 4 --peak-seconds 0"
 quick="$same --sample 0"

@@ -9,10 +9,8 @@ set -u
 . "$(dirname "$0")/../tap/tap.sh"
 memplan=$(realpath "$1") train=$(realpath "$2") python=$3
 picture=$(realpath "$(dirname "$0")/../../docs/arena.svg")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+enter_folder
 shown="$work/out $work/err"
-cd "$work" || exit 1
 
 run() # STATUS WORDS ARGUMENTS
 {

@@ -11,10 +11,8 @@ set -u
 train=$(realpath "$1") tool=$2 fixtures=$(realpath "$(dirname "$0")/../fixtures")
 [ "$tool" = - ] || tool=$(realpath "$tool")
 shift 2
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
 shown='out err'
-cd "$work" || exit 1
+enter_folder
 
 seq 1 4000 >text
 

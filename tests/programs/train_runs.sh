@@ -8,10 +8,8 @@
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
 train=$(realpath "$1") headtohead=$(realpath "$2") python=$3 check=$(realpath "$4")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 shown='err out'
-cd "$work" || exit 1
+enter_folder
 
 seq 1 4000 >text
 quick="--text text --model tiny --seq 32 --sample 0 --threads 1 --peak-seconds 0"

@@ -7,8 +7,13 @@
 #     result STATUS TEXT    what holds where STATUS is 0; else the files' last lines come before it
 #     skip TEXT REASON
 #     skip_all REASON       instead of all; ends the script
+#     need_disk FOLDER      skip_all where it lies in memory
+#     make_folder [WHERE]   $work, a folder of the script's own, in WHERE or among temporary ones; gone at its end
+#     enter_folder [WHERE]  and goes there
 #     finish                the plan
 count=0 shown=
+# The world is the script's own, whoever has started it.
+unset EVENODD_RANK EVENODD_TOKEN EVENODD_TOKEN_FILE EVENODD_ADDRESS EVENODD_PORT MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
 
 show()
 {
@@ -31,5 +36,24 @@ result()
 skip() { count=$((count + 1)); echo "ok $count - $1 # SKIP $2"; }
 
 skip_all() { echo "1..0 # SKIP $*"; exit 0; }
+
+need_disk()
+{
+    case $(stat -f -c %T "$1") in
+    tmpfs | ramfs) skip_all "the folder of the build lies in memory: no disk to offload to" ;;
+    esac
+}
+
+make_folder()
+{
+    work=$(mktemp -d ${1:+"$1/work.XXXXXX"}) || exit 1
+    trap 'rm -rf "$work"' EXIT
+}
+
+enter_folder()
+{
+    make_folder "$@"
+    cd "$work" || exit 1
+}
 
 finish() { echo "1..$count"; }
