@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "tests/programs/interchange_ranks.h"
+#include "tests/unit/tools/chance.h"
 #include "tools/interchange/export/export.h"
 #include "tools/interchange/import.h"
 
@@ -269,32 +270,13 @@ Test(hostile, one_file_is_read_whatever_an_index_beside_it_says)
 
 /* --- by chance ---------------------------------------------------------------------------------------------------- */
 
-static uint64_t next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
-
 static void mutate(struct part *part, uint64_t *state)
 {
     static const char *const pieces[] = {
         "null", "-1", "1e999", "18446744073709551616", "9223372036854775807", "4294967296", "{", "}", "[", "]", "\"", ",",
         ":", "0", "1", "[0,0]", "\"F16\"", "\"BF16\"", "\\u0000", "\xff", "..", "/", "\"__metadata__\":{},", " "};
-    static char text[2 * TEXT_MAX];
-    for (uint64_t c = 1 + next_random(state) % 3; c > 0; c--) {
-        const char *piece = pieces[next_random(state) % (sizeof(pieces) / sizeof(pieces[0]))];
-        const size_t at = next_random(state) % (part->text_bytes + 1), gone = next_random(state) % 9;
-        const size_t cut = gone < part->text_bytes - at ? gone : part->text_bytes - at, length = strlen(piece);
-        if (part->text_bytes + length >= TEXT_MAX)
-            continue;
-        memcpy(text, part->text, at);
-        memcpy(text + at, piece, length);
-        memcpy(text + at + length, part->text + at + cut, part->text_bytes - at - cut);
-        part->text_bytes += length - cut;
-        memcpy(part->text, text, part->text_bytes);
-    }
+    part->text_bytes =
+        mutate_text(part->text, part->text_bytes, TEXT_MAX, pieces, sizeof(pieces) / sizeof(pieces[0]), 3, 9, state);
     if (next_random(state) % 8 == 0 && part->data_bytes)
         part->data_bytes -= next_random(state) % part->data_bytes;
 }

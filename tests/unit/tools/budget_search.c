@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/tools/chance.h"
 #include "tools/planning/budget.h"
 
 enum { SEEDS = 2, SEEDS_FULL = 30, BUDGETS = 8, OPTIONS_MAX = 1 << 16 };
@@ -27,14 +28,6 @@ struct subject {
     struct tool_plan_settings settings;
     struct tool_rates rates;
 };
-
-static uint64_t next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
 
 /* Between two powers of ten. */
 static double draw_rate(uint64_t *state, double low, double high)

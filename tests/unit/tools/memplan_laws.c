@@ -9,16 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/tools/chance.h"
 #include "tools/memplan/plan/layers.h"
 #include "tools/memplan/report/report.h"
-
-static uint64_t next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
 
 static uint64_t bound(const struct tool_memplan_settings *s)
 {
