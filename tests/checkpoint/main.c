@@ -8,7 +8,8 @@ int main(void)
 {
     checkpoint_world_cases();
     checkpoint_damage_cases();
-    checkpoint_disk_cases();
+    checkpoint_failure_cases();
+    checkpoint_folder_cases();
     checkpoint_unreadable_cases();
     return tap_end();
 }

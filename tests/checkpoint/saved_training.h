@@ -75,7 +75,8 @@ void saved_folder_remove(const char *path);
 /* The files of cases. */
 void checkpoint_world_cases(void);
 void checkpoint_damage_cases(void);
-void checkpoint_disk_cases(void);
+void checkpoint_failure_cases(void);
+void checkpoint_folder_cases(void);
 void checkpoint_unreadable_cases(void);
 
 #endif

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The folder that checkpoints are written to: a step saved once more where names cannot be exchanged or renamed, a second run
+ * in it, and folders that cannot be made, written to or locked.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "disk.h"
+
+static const struct saved_settings small = {.ranks = 2, .body_rows = 3};
+
+static void saves_twice(struct saved_rank *self)
+{
+    char old[400];
+    struct stat info;
+    saved_initialise(self);
+    saved_steps(self, 1);
+    CHECK_THAT(saved_save(self, folder, 0, "old", 3) == EO_OK);
+    CHECK_THAT(saved_save(self, folder, 0, "new", 3) == EO_OK);
+    snprintf(old, sizeof(old), "%s/step-000000000001.old", folder);
+    CHECK_THAT(self->rank != 0 || stat(old, &info) != 0);
+}
+
+static void without_exchange(void)
+{
+    char blob[8] = "", path[400];
+    uint32_t bytes = sizeof(blob);
+    eo_checkpoint *checkpoint;
+    clear_folder();
+    has_no_exchange = true;
+    (void)saved_run(&small, saves_twice, NULL);
+    has_no_exchange = false;
+    snprintf(path, sizeof(path), "%s/step-000000000001", folder);
+    if (eo_checkpoint_open(&checkpoint, path, &saved_log) < 0) {
+        tap_note(__FILE__, __LINE__, "%s", saved_log_text());
+        return;
+    }
+    CHECK_THAT(eo_checkpoint_verify(checkpoint) == EO_OK);
+    CHECK_THAT(eo_checkpoint_blob(checkpoint, 1, blob, &bytes) == EO_OK && bytes == 3 && memcmp(blob, "new", 3) == 0);
+    eo_checkpoint_close(&checkpoint);
+}
+
+static void saves_over_layers(struct saved_rank *self)
+{
+    saved_initialise(self);
+    for (uint64_t step = 1; step <= 2; step++) {
+        saved_steps(self, step);
+        CHECK_THAT(saved_save(self, folder, 0, NULL, 0) == EO_OK);
+    }
+    CHECK_THAT(saved_save(self, folder, 1, "new", 3) == EO_OK); /* step 2 again */
+}
+
+static void saves_step_twice(struct saved_rank *self)
+{
+    saved_initialise(self);
+    saved_steps(self, 2);
+    CHECK_THAT(saved_save(self, folder, 0, NULL, 0) == EO_OK);
+    CHECK_THAT(saved_save(self, folder, 0, "again", 5) == EO_OK);
+}
+
+static void fails_to_save_step(struct saved_rank *self)
+{
+    saved_initialise(self);
+    saved_steps(self, 2);
+    CHECK_THAT(saved_save(self, folder, 0, NULL, 0) == EO_ERR_IO);
+}
+
+static void leave_below(const char *name)
+{
+    char path[400], file[420];
+    struct stat info;
+    step_path(path, sizeof(path), 2, ".new");
+    snprintf(file, sizeof(file), "%s/%s", path, name);
+    CHECK_THAT(mkdir(path, 0700) == 0 && write_text_to(file, "left") && stat(path, &info) == 0);
+    left_below = info.st_ino;
+}
+
+/* Once beside no checkpoint of that step, once beside one; and with another's file in it, which stays. */
+static void left_in_a_layer(void)
+{
+    char path[400];
+    clear_folder();
+    for (int i = 0; i < 2; i++) {
+        leave_below("rank-00000");
+        (void)saved_run(&small, saves_step_twice, NULL);
+        left_below = 0;
+        step_path(path, sizeof(path), 2, ".new");
+        CHECK_THAT(access(path, F_OK) != 0 && saved_folder_hash(folder) != 0);
+        step_path(path, sizeof(path), 2, ".old");
+        CHECK_THAT(access(path, F_OK) != 0);
+    }
+    const uint64_t before = saved_folder_hash(folder);
+    leave_below("notes");
+    (void)saved_run(&small, fails_to_save_step, NULL);
+    left_below = 0;
+    step_path(path, sizeof(path), 2, ".new/notes");
+    CHECK_THAT(saved_folder_hash(folder) == before && access(path, F_OK) == 0);
+}
+
+static void over_layers(void)
+{
+    char path[400];
+    clear_folder();
+    has_layers = true;
+    (void)saved_run(&small, saves_over_layers, NULL);
+    has_layers = false;
+    step_path(path, sizeof(path), 1, "");
+    CHECK_THAT(access(path, F_OK) != 0);
+    step_path(path, sizeof(path), 2, ".new");
+    CHECK_THAT(access(path, F_OK) != 0 && saved_folder_hash(folder) != 0);
+}
+
+/* Rank 0's is the saver that locks; the other run's is one of a second saver here. */
+static void second_run(struct saved_rank *self)
+{
+    eo_saver *first, *second;
+    saved_initialise(self);
+    CHECK_THAT(eo_saver_create(&first, eo_saver_params(.runtime = self->runtime, .folder = folder)) == EO_OK);
+    if (self->rank == 0) {
+        saved_log_clear();
+        CHECK_THAT(eo_saver_create(&second, eo_saver_params(.runtime = self->runtime, .folder = folder)) == EO_ERR_INVALID &&
+                   !second);
+        CHECK_THAT(strstr(saved_log_text(), "another run writes checkpoints there (process "));
+    }
+    const pid_t child = self->rank == 0 ? fork() : -1; /* a data loader, say, which has the lock's file open too */
+    if (child == 0)
+        for (;;)
+            pause();
+    eo_saver_destroy(&first);
+    CHECK_THAT(eo_saver_create(&second, eo_saver_params(.runtime = self->runtime, .folder = folder)) == EO_OK);
+    eo_saver_destroy(&second);
+    if (child > 0) {
+        (void)kill(child, SIGKILL);
+        (void)waitpid(child, NULL, 0);
+    }
+}
+
+/* Refused at once, and the runtime goes on. */
+static void wants_no_folder(struct saved_rank *self)
+{
+    static const char *const ways[][2] = {
+        {"not/there", "cannot create the folder "}, {"file", "Not a directory"}, {"loop", "Too many levels of symbolic links"}};
+    char path[400];
+    saved_initialise(self);
+    for (size_t i = 0; i < 3 && self->rank == 0; i++) {
+        eo_saver *saver;
+        snprintf(path, sizeof(path), "%s/%s", folder, ways[i][0]);
+        CHECK_THAT(i != 1 || write_text_to(path, "no folder"));
+        CHECK_THAT(i != 2 || symlink("loop", path) == 0);
+        saved_log_clear();
+        CHECK_THAT(eo_saver_create(&saver, eo_saver_params(.runtime = self->runtime, .folder = path)) == EO_ERR_INVALID &&
+                   !saver);
+        CHECK_THAT(strstr(saved_log_text(), ways[i][1]) && strstr(saved_log_text(), path));
+    }
+    saved_steps(self, 1);
+}
+
+/* Relative to where the trainer was then, not to where it goes. */
+static void saves_from_elsewhere(struct saved_rank *self)
+{
+    eo_saver *saver = NULL;
+    double meet = 0;
+    saved_initialise(self);
+    saved_steps(self, 1);
+    CHECK_THAT(eo_saver_create(&saver, eo_saver_params(.runtime = self->runtime, .folder = "relative")) == EO_OK);
+    CHECK_THAT(eo_sum(self->runtime, &meet, 1) == EO_OK);
+    CHECK_THAT(self->rank != 0 || (mkdir("elsewhere", 0700) == 0 && chdir("elsewhere") == 0));
+    CHECK_THAT(eo_sum(self->runtime, &meet, 1) == EO_OK);
+    CHECK_THAT(eo_saver_begin(saver, NULL, 0) == EO_OK && eo_saver_wait(saver, NULL) == EO_OK);
+    eo_saver_destroy(&saver);
+}
+
+static void elsewhere(void)
+{
+    char path[400];
+    CHECK_THAT(chdir(folder) == 0);
+    (void)saved_run(&small, saves_from_elsewhere, NULL);
+    snprintf(path, sizeof(path), "%s/relative", folder);
+    CHECK_THAT(saved_folder_hash(path) != 0);
+}
+
+/* Nobody's, where this is root: permissions do not hold root up. */
+static void wants_to_write(struct saved_rank *self)
+{
+    eo_saver *saver = NULL;
+    saved_initialise(self);
+    CHECK_THAT(eo_saver_create(&saver, eo_saver_params(.runtime = self->runtime, .folder = folder)) == EO_ERR_INVALID &&
+               !saver);
+    saved_steps(self, 1);
+}
+
+static void not_writable(void)
+{
+    enum { NOBODY = 65534 };
+    CHECK_THAT(chmod(folder, 0555) == 0);
+    if (getuid() == 0 && (setgid(NOBODY) != 0 || setuid(NOBODY) != 0))
+        _exit(CHILD_SKIPS);
+    saved_log_clear();
+    (void)saved_run(&small, wants_to_write, NULL);
+    CHECK_THAT(strstr(saved_log_text(), "cannot write to the folder ") && strstr(saved_log_text(), "Permission denied"));
+}
+
+static void saves_unlocked(struct saved_rank *self)
+{
+    saved_initialise(self);
+    saved_steps(self, 1);
+    CHECK_THAT(saved_save(self, folder, 0, NULL, 0) == EO_OK);
+}
+
+static void without_locks(void)
+{
+    clear_folder();
+    saved_log_clear();
+    has_no_locks = true;
+    (void)saved_run(&small, saves_unlocked, NULL);
+    has_no_locks = false;
+    CHECK_THAT(strstr(saved_log_text(), "cannot lock ") && saved_folder_hash(folder) != 0);
+}
+
+void checkpoint_folder_cases(void)
+{
+    saved_folder_make(folder, sizeof(folder));
+    without_exchange();
+    tap_case("where names cannot be exchanged, a step that is saved again replaces the old one all the same");
+    over_layers();
+    tap_case("checkpoints of an overlayfs' lower layer, which cannot be renamed, are removed and replaced where they lie");
+    left_in_a_layer();
+    tap_case("what a killed save left in such a layer does not keep the next save of that step from its name");
+    (void)saved_run(&small, second_run, NULL);
+    tap_case(
+        "a second run that would write to the same folder is refused, until the first one has ended, whatever that has forked");
+    clear_folder();
+    (void)saved_run(&small, wants_no_folder, NULL);
+    tap_case("a folder that cannot be made is refused when the saver is created, and training goes on");
+    CHECK_THAT(in_child(elsewhere, false));
+    tap_case("a relative folder is that of the saver's creation, whatever the current folder is later");
+    if (in_child(not_writable, false))
+        tap_case("a folder that cannot be written to is refused when the saver is created, on all ranks");
+    else
+        tap_skip("a folder that cannot be written to is refused when the saver is created", "root is the only user here");
+    CHECK_THAT(chmod(folder, 0700) == 0);
+    without_locks();
+    tap_case("where there are no locks that is said, and checkpoints are written");
+    saved_folder_remove(folder);
+}
