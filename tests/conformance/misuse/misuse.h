@@ -6,6 +6,7 @@
 #define EO_TESTS_CONFORMANCE_MISUSE_MISUSE_H
 
 #include <stdatomic.h>
+#include <string.h>
 
 #include <evenodd/evenodd.h>
 
@@ -15,7 +16,6 @@
 enum { LAYERS = 6, WORLD_MAX = 4 };
 
 struct scene {
-    const char *model_name;
     eo_model *model;
     eo_plan *plan;
     eo_world *worlds[WORLD_MAX];
@@ -62,7 +62,40 @@ eo_status fill(void *user, uint64_t offset, uint64_t count, float *values);
 void fill_all(const struct scene *scene, eo_runtime *rt);
 uint64_t hash_of(eo_runtime *rt);
 
-/* misuse_ranks.c */
+/* The call is refused, in words that have this part, and they are logged. */
+#define REFUSED(rt, call, part)                                                                                       \
+    do {                                                                                                              \
+        eo_test_text[0] = '\0';                                                                                       \
+        TEST_EXPECT(NULL, (call) == EO_ERR_INVALID, "%s is taken", #call);                                            \
+        TEST_EXPECT(NULL, strstr(eo_runtime_error(rt), part), "%s: '%s' does not say '%s'", #call,                    \
+                    eo_runtime_error(rt), part);                                                                      \
+        TEST_EXPECT(NULL, strcmp(eo_test_text, eo_runtime_error(rt)) == 0, "%s: not logged", #call);                  \
+    } while (0)
+
+/* numbers.c */
+void refuse_step_params(eo_runtime *rt); /* at eo_step_end */
+void exact_step_params(void);
+void numbers_that_update_does_not_see(void);
+
+/* order.c */
+void wrong_order(eo_memory memory);
+void destroyed_too_early(void);
+void positions_of_one_name(void);
+void frozen_layer(void);
+void late_views_and_buffers(void);
+
+/* gradients.c */
+void gradients_beside(bool zero_gradients);
+void added_gradients(eo_dtype dtype);
+void other_micro_batches(void);
+void zeroed_gradients(void);
+
+/* create.c */
+void plans_that_do_not_fit(void);
+void worlds_that_cannot_be(void);
+void what_this_device_has_not(void);
+
+/* ranks.c */
 void different_plans(void);
 void one_cannot_begin(void);
 void one_never_creates(void);
@@ -82,7 +115,7 @@ void no_place_to_offload(void);
 /* products.c */
 void failing_product(void);
 
-/* misuse_weights.c */
+/* weights.c */
 void weights_round_trip(uint32_t ranks, eo_memory memory);
 void calls_from_callbacks(eo_memory memory);
 

@@ -33,7 +33,7 @@ eo_strategy strategy = EO_STRATEGY_ZERO3;
 
 void open_scene(struct scene *scene, const char *model, uint32_t ranks, uint32_t timeout_ms)
 {
-    *scene = (struct scene){.model_name = model, .ranks = ranks};
+    *scene = (struct scene){.ranks = ranks};
     scene->model = eo_plan_model(model);
     must(eo_plan_create(&scene->plan, scene->model,
                         eo_plan_params(.rank_count = ranks, .strategy = strategy, .log = &eo_test_log,
