@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The part of cuBLASLt that evenodd calls, on simulated streams. A product is computed by the reference kernels, and checked
- * more strictly than cuBLASLt does: sizes that fit together, an algorithm used with nothing but what it was found for,
- * pointers as aligned as was promised, a workspace large enough.
+ * The part of cuBLASLt that evenodd calls, on simulated streams. A product is checked more strictly than cuBLASLt does: sizes
+ * that fit together, an algorithm used with nothing but what it was found for, pointers as aligned as was promised, a
+ * workspace large enough.
  */
 #include "layers/cuda/internal.h" /* cublasLt.h, by the names that evenodd calls */
 
@@ -11,11 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/float8.h"
 #include "base/hashing.h"
-#include "layers/reference/kernels.h"
 #include "tests/simulator/cuda/sim.h"
 #include "cublaslt.h"
+#include "product.h"
 #include "tests/simulator/cuda/internal.h"
 
 enum { NEEDED_WORKSPACE = 1 << 20 };
@@ -29,7 +28,7 @@ struct operation {
     uint64_t a_scale_mode, b_scale_mode, a_scale, b_scale;
 };
 struct algorithm {
-    uint64_t candidate, alignment[4], epilogue_alignment, shape;
+    uint64_t alignment[4], epilogue_alignment, shape;
 };
 struct preference {
     uint64_t workspace, schemes, alignment[4];
@@ -39,7 +38,7 @@ _Static_assert(sizeof(struct operation) <= sizeof(cublasLtMatmulDescOpaque_t), "
 _Static_assert(sizeof(struct algorithm) <= sizeof(cublasLtMatmulAlgo_t), "an algorithm does not fit");
 _Static_assert(sizeof(struct preference) <= sizeof(cublasLtMatmulPreferenceOpaque_t), "a preference does not fit");
 
-static struct sim_cublaslt_counts counts;
+struct sim_cublaslt_counts sim_cublaslt_counted;
 static int handle_object;
 uint32_t sim_cublaslt_fused_is_slower;
 uint64_t sim_cublaslt_no_float8_width;
@@ -60,14 +59,14 @@ void sim_cublaslt_take_time(cudaStream_t stream, uint32_t kernels)
 
 struct sim_cublaslt_counts sim_cublaslt_counts(void)
 {
-    return counts;
+    return sim_cublaslt_counted;
 }
 
 static cublasStatus_t refuse(const char *why)
 {
-    if (counts.refused == 0)
-        snprintf(counts.first_refusal, sizeof(counts.first_refusal), "%s", why);
-    counts.refused++;
+    if (sim_cublaslt_counted.refused == 0)
+        snprintf(sim_cublaslt_counted.first_refusal, sizeof(sim_cublaslt_counted.first_refusal), "%s", why);
+    sim_cublaslt_counted.refused++;
     return CUBLAS_STATUS_INVALID_VALUE;
 }
 
@@ -107,7 +106,7 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
     sim_on_launch = on_launch;
     if (is_to_fail("cublasLtCreate"))
         return CUBLAS_STATUS_NOT_INITIALIZED;
-    counts.handles++;
+    sim_cublaslt_counted.handles++;
     *handle = (cublasLtHandle_t)&handle_object;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -115,7 +114,7 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
 {
     (void)handle;
-    counts.handles--;
+    sim_cublaslt_counted.handles--;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -311,13 +310,12 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     memcpy(algorithm.alignment, preference->alignment, sizeof(algorithm.alignment));
     for (int i = 0; i < wanted && i < 3; i++) {
         results[i] = (cublasLtMatmulHeuristicResult_t){.state = CUBLAS_STATUS_SUCCESS, .workspaceSize = NEEDED_WORKSPACE};
-        algorithm.candidate = (uint64_t)i;
         memcpy(&results[i].algo, &algorithm, sizeof(algorithm));
         if (preference->workspace < NEEDED_WORKSPACE)
             results[i].state = CUBLAS_STATUS_NOT_SUPPORTED;
         (*found)++;
     }
-    counts.heuristics++;
+    sim_cublaslt_counted.heuristics++;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -329,153 +327,13 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
     (void)handle, (void)c;
     memcpy(&algorithm, algo, sizeof(algorithm));
     *result = (cublasLtMatmulHeuristicResult_t){.algo = *algo, .workspaceSize = NEEDED_WORKSPACE};
-    counts.checks++;
+    sim_cublaslt_counted.checks++;
     return algorithm.shape == shape_of((struct operation *)operation, (struct layout *)a, (struct layout *)b, (struct layout *)d)
                ? CUBLAS_STATUS_SUCCESS
                : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 /* ---- the product ---- */
-
-struct product {
-    struct eo_multiply multiply;
-    uint64_t batch, a_step, b_step, c_step;
-    const float *a_scales, *b_scales; /* of float8 operands: of our A's rows and B's columns */
-    struct {
-        uint64_t a, b, c, bias, aux, bias_gradient;
-    } bytes;
-};
-
-static bool is_constant(eo_dtype dtype, const void *values, uint64_t bytes)
-{
-    const uint64_t count = bytes / eo_dtype_bytes(dtype);
-    for (uint64_t i = 1; i < count; i++)
-        if (eo_element_load(dtype, values, i) != eo_element_load(dtype, values, 0))
-            return false;
-    return count >= 64;
-}
-
-/*
- * The latest result: a product is timed some twenty times before it is used, and the reference takes its time. What is the
- * same to the last byte of its operands is copied. Not under THREADS, where streams multiply at one time.
- */
-static struct {
-    uint64_t hash, bytes;
-    char *c;
-} latest;
-
-static bool may_be_repeated(const struct eo_multiply *m)
-{
-    return sim.config.executor == SIM_SCHEDULED && !m->accumulate;
-}
-
-static uint64_t hash_of(const struct product *p)
-{
-    const struct eo_multiply *m = &p->multiply;
-    uint64_t hash = eo_hash64(p, sizeof(*p)); /* zeroed, the padding too */
-    hash = eo_hash64_more(hash, m->a.values, p->bytes.a);
-    hash = eo_hash64_more(hash, m->b.values, p->bytes.b);
-    if (m->residual)
-        hash = eo_hash64_more(hash, m->residual, p->bytes.c);
-    if (m->bias)
-        hash = eo_hash64_more(hash, m->bias, p->bytes.bias);
-    if (m->aux && p->bytes.aux)
-        hash = eo_hash64_more(hash, m->aux, p->bytes.aux);
-    return hash;
-}
-
-/* Rows alone: what lies between them is not the product's. */
-static void copy_result(const struct product *p, char *to, const char *from)
-{
-    const struct eo_multiply *m = &p->multiply;
-    const uint64_t element = eo_dtype_bytes(m->types.gradient);
-    for (uint64_t i = 0; i < p->batch; i++)
-        for (uint64_t row = 0; row < m->m; row++) {
-            const uint64_t at = (i * p->c_step + row * m->c_stride) * element;
-            memcpy(to + at, from + at, m->n * element);
-        }
-}
-
-static void keep_result(const struct product *p, uint64_t hash)
-{
-    if (latest.bytes < p->bytes.c) {
-        free(latest.c);
-        latest.bytes = p->bytes.c;
-        latest.c = malloc(latest.bytes);
-        if (!latest.c)
-            abort();
-    }
-    latest.hash = hash;
-    copy_result(p, latest.c, p->multiply.c);
-}
-
-/* By the formula: rows of k in float8, each times its scale. bf16 holds that exactly. */
-static void *widened_rows(const void *values, uint64_t rows, uint64_t k, uint64_t stride, const float *scales)
-{
-    const uint8_t *narrow = values;
-    uint16_t *wide = malloc(rows * k * sizeof(*wide));
-    if (!wide)
-        abort();
-    for (uint64_t row = 0; row < rows; row++)
-        for (uint64_t i = 0; i < k; i++)
-            wide[row * k + i] = eo_float8_widen(narrow[row * stride + i], scales[row]);
-    return wide;
-}
-
-static void float8_product(struct product *p)
-{
-    struct eo_multiply m = p->multiply;
-    const float *a_scales = sim_at_read(p->a_scales, m.m * sizeof(float));
-    const float *b_scales = sim_at_read(p->b_scales, m.n * sizeof(float));
-    void *a = widened_rows(m.a.values, m.m, m.k, m.a.stride, a_scales);
-    void *b = widened_rows(m.b.values, m.n, m.k, m.b.stride, b_scales);
-    m.a = (struct eo_operand){a, m.k, false};
-    m.b = (struct eo_operand){b, m.k, true};
-    eo_ref_multiply(&m);
-    free(a);
-    free(b);
-    counts.float8++;
-}
-
-static void product_body(const void *arguments)
-{
-    struct product p;
-    memcpy(&p, arguments, sizeof(p));
-    struct eo_multiply *m = &p.multiply;
-    const eo_dtype c_type = m->weight_gradient ? m->types.gradient : m->types.compute;
-    m->a.values = sim_at_read(m->a.values, p.bytes.a);
-    m->b.values = sim_at_read(m->b.values, p.bytes.b);
-    counts.constant += !p.a_scales && (is_constant(m->types.compute, m->a.values, p.bytes.a) ||
-                                       is_constant(m->types.compute, m->b.values, p.bytes.b));
-    m->c = sim_at_write(m->c, p.bytes.c);
-    if (m->residual)
-        m->residual = sim_at_read(m->residual, p.bytes.c);
-    m->bias = p.bytes.bias ? sim_at_read(m->bias, p.bytes.bias) : NULL;
-    if (p.bytes.bias_gradient) /* before the product: reads what it reads */
-        eo_ref_column_sums(&(struct eo_column_sums){.types = m->types, .gradient = m->a.values, .stride = m->a.stride,
-            .bias_gradient = sim_at_write(m->bias_gradient, p.bytes.bias_gradient), .rows = m->k, .width = m->m}, 0, m->m);
-    if (p.bytes.aux)
-        m->aux = (void *)(uintptr_t)sim_at_read(m->aux, p.bytes.aux);
-    if (p.a_scales) {
-        float8_product(&p);
-        return;
-    }
-    const bool may_repeat = may_be_repeated(m);
-    const uint64_t hash = may_repeat ? hash_of(&p) : 0;
-    if (may_repeat && hash == latest.hash && latest.c) {
-        copy_result(&p, m->c, latest.c);
-        return;
-    }
-    for (uint64_t i = 0; i < p.batch; i++) {
-        struct eo_multiply one = *m;
-        one.a.values = eo_element_at(m->types.compute, m->a.values, i * p.a_step);
-        one.b.values = eo_element_at(m->types.compute, m->b.values, i * p.b_step);
-        one.c = eo_element_at_mutable(c_type, m->c, i * p.c_step);
-        eo_ref_multiply(&one);
-    }
-    if (may_repeat)
-        keep_result(&p, hash);
-}
 
 static eo_dtype dtype_of(uint64_t type)
 {
@@ -541,7 +399,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     const float one = *(const float *)alpha, beta = *(const float *)beta_at;
     struct algorithm algorithm;
     memcpy(&algorithm, algo, sizeof(algorithm));
-    counts.products++;
+    sim_cublaslt_counted.products++;
     if (handle != (cublasLtHandle_t)&handle_object || memcmp(c_of, d_of, sizeof(struct layout)) != 0)
         return refuse("C in another layout than D");
     const bool has_residual = beta == 1 && (c_at != d_at || o->epilogue == CUBLASLT_EPILOGUE_BIAS);
@@ -559,9 +417,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
         return status;
 
     const eo_dtype compute = is_float8(a) ? dtype_of(d->type) : dtype_of(a->type);
-    struct product p;
+    struct sim_cublaslt_product p;
     memset(&p, 0, sizeof(p));
-    p = (struct product){
+    p = (struct sim_cublaslt_product){
         /* Columns first is row-major turned round: its B is our A. */
         .multiply = {.types = {compute, dtype_of(d->type)}, .weight_gradient = true, .c = d_at, .c_stride = d->leading,
                      .a = {b_at, b->leading, o->b_transposed}, .b = {a_at, a->leading, o->a_transposed},
@@ -596,9 +454,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
         SIM_READS(p.b_scales, p.b_scales ? d->rows * sizeof(float) : 0),
     };
     const cudaError_t error =
-        sim_kernel("cublasLtMatmul", stream, product_body, &p, sizeof(p), ranges, sizeof(ranges) / sizeof(ranges[0]));
+        sim_kernel("cublasLtMatmul", stream, sim_cublaslt_product, &p, sizeof(p), ranges, sizeof(ranges) / sizeof(ranges[0]));
     if (o->epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
-        counts.fused++;
+        sim_cublaslt_counted.fused++;
         sim_cublaslt_take_time(stream, sim_cublaslt_fused_is_slower);
     }
     return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
