@@ -10,6 +10,7 @@
 
 #include "base/hashing.h"
 #include "runtime/internal.h"
+#include "tests/tap/threads.h"
 
 enum { POSITIONS = 5, LAYERS = 4 };
 
@@ -287,7 +288,6 @@ uint64_t saved_folder_hash(const char *folder)
 struct rank_thread {
     struct saved_rank rank;
     void (*body)(struct saved_rank *self);
-    pthread_t thread;
     bool started;
 };
 
@@ -313,17 +313,13 @@ static bool run_threads(const struct saved_settings *s, eo_model *model, eo_plan
     bool good = true;
     if (eo_world_create_local(worlds, eo_world_params(.rank_count = s->ranks, .timeout_ms = 20000, .log = &saved_log)) < 0)
         return false;
-    for (uint32_t r = 0; r < s->ranks; r++) {
-        threads[r] = (struct rank_thread){.rank = {s, r, model, plan, worlds[r], NULL, &saved_log, shared}, .body = body};
-        if (pthread_create(&threads[r].thread, NULL, rank_main, &threads[r]) != 0)
-            exit(1);
-    }
-    for (uint32_t r = 0; r < s->ranks; r++) {
-        pthread_join(threads[r].thread, NULL);
-        good = good && threads[r].started;
-    }
     for (uint32_t r = 0; r < s->ranks; r++)
+        threads[r] = (struct rank_thread){.rank = {s, r, model, plan, worlds[r], NULL, &saved_log, shared}, .body = body};
+    run_as_threads(rank_main, threads, s->ranks, sizeof(threads[0]));
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        good = good && threads[r].started;
         eo_world_destroy(&worlds[r]);
+    }
     return good;
 }
 

@@ -8,13 +8,13 @@
 #include <evenodd/cluster.h>
 
 #include <netdb.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "tests/cluster/free_port.h"
 #include "tests/tap/tap.h"
+#include "tests/tap/threads.h"
 
 enum { RANKS = 2, ADDRESSES = 2, TIMEOUT_MS = 4000, LATER_MS = 700, HAS_NONE = 99999999 };
 
@@ -76,14 +76,10 @@ static void *rank_life(void *arg)
 
 static void meet(struct rank *ranks)
 {
-    pthread_t threads[RANKS];
     choose_free_port(port);
-    for (uint32_t r = 0; r < RANKS; r++) {
-        ranks[r].rank = r;
-        pthread_create(&threads[r], NULL, rank_life, &ranks[r]);
-    }
     for (uint32_t r = 0; r < RANKS; r++)
-        pthread_join(threads[r], NULL);
+        ranks[r].rank = r;
+    run_as_threads(rank_life, ranks, RANKS, sizeof(*ranks));
 }
 
 static bool have_met(const struct rank *ranks)

@@ -19,6 +19,7 @@
 #include "cluster/link.h"
 #include "tests/cluster/free_port.h"
 #include "tests/tap/tap.h"
+#include "tests/tap/threads.h"
 
 enum { HELLO = 76, PROOF = 108, VERDICT = 40, RANKS = 4, HEAD = 8 + EO_SEAL_BYTES };
 static const unsigned char token[EO_TOKEN_BYTES] = {1, 2, 3};
@@ -307,7 +308,7 @@ static void *relay_main(void *listener)
 static void whole_ranks(void)
 {
     static struct rank ranks[2] = {{.rank = 0}, {.rank = 1}};
-    pthread_t threads[2], relay;
+    pthread_t relay;
     eo_rank_failure failures[2] = {{0}};
     choose_free_port(port);
     do
@@ -315,10 +316,7 @@ static void whole_ranks(void)
     while (strcmp(port, relay_port) == 0);
     int listener = listen_at(relay_port);
     pthread_create(&relay, NULL, relay_main, &listener);
-    for (int r = 0; r < 2; r++)
-        pthread_create(&threads[r], NULL, join_main, &ranks[r]);
-    for (int r = 0; r < 2; r++)
-        pthread_join(threads[r], NULL);
+    run_as_threads(join_main, ranks, 2, sizeof(ranks[0]));
     if (!tap(ranks[0].status == EO_OK && ranks[1].status == EO_OK, "two ranks join through a relay that changes nothing")) {
         printf("# %s / %s\n", ranks[0].text, ranks[1].text);
         exit(tap_end());

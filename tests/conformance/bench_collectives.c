@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "streams/collective.h"
+#include "tests/tap/threads.h"
 
 enum { RANKS = 2, LAYERS = 4, BUFFERS = 2, ROUNDS = 12, OPERATIONS = 8, SHARD_COUNT = 3500032 };
 #define SHARD_BYTES ((uint64_t)SHARD_COUNT * 4)
@@ -118,15 +119,10 @@ int main(void)
     const struct eo_group_params params = {.rank_count = RANKS, .timeout_ms = 60000};
     need(eo_comm_find("local")->group_create(&group, &params), "group");
     pthread_barrier_init(&barrier, NULL, RANKS);
-    pthread_t threads[RANKS];
     static struct rank ranks[RANKS];
-    for (uint32_t r = 0; r < RANKS; r++) {
-        ranks[r].rank = r;
-        if (pthread_create(&threads[r], NULL, rank_main, &ranks[r]) != 0)
-            return 1;
-    }
     for (uint32_t r = 0; r < RANKS; r++)
-        pthread_join(threads[r], NULL);
+        ranks[r].rank = r;
+    run_as_threads(rank_main, ranks, RANKS, sizeof(ranks[0]));
     const double memcpy_speed = (double)LAYER_BYTES / (double)best_ns[MEMCPY];
     const double copy_speed = (double)LAYER_BYTES / (double)best_ns[COPY];
     const double fastest = copy_speed > memcpy_speed ? copy_speed : memcpy_speed;

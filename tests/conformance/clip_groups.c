@@ -6,7 +6,6 @@
  * moves each weight by its gradient times its group's factor. EO_TEST_DEVICE names the device.
  */
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 
 #include "eo_config.h"
 #include "tests/tap/tap.h"
+#include "tests/tap/threads.h"
 
 enum { LAYERS = 3, PARAMETERS = 9, GROUPS = 4, STEPS = 5, RANKS_MAX = 4, COUNT_MAX = 960, MESSAGE = 512 };
 
@@ -300,7 +300,6 @@ static void *train(void *arg)
 
 static void run(const struct variant *v)
 {
-    pthread_t threads[RANKS_MAX];
     struct rank all[RANKS_MAX];
     eo_world *worlds[RANKS_MAX];
     eo_model *model = make_model(v);
@@ -314,13 +313,9 @@ static void run(const struct variant *v)
                                                      .offload_layers = v->offloaded ? UINT32_MAX : 0,
                                                      .offload_gradients = v->offloaded, .log = &test_log)), "plan");
     must(eo_world_create_local(worlds, eo_world_params(.rank_count = v->ranks, .device = device_name, .log = &test_log)), "world");
-    for (uint32_t r = 0; r < v->ranks; r++) {
-        all[r] = (struct rank){.variant = v, .rank = r, .plan = plan, .world = worlds[r]};
-        if (pthread_create(&threads[r], NULL, train, &all[r]) != 0)
-            exit(1);
-    }
     for (uint32_t r = 0; r < v->ranks; r++)
-        pthread_join(threads[r], NULL);
+        all[r] = (struct rank){.variant = v, .rank = r, .plan = plan, .world = worlds[r]};
+    run_as_threads(train, all, v->ranks, sizeof(all[0]));
     for (uint32_t r = 0; r < v->ranks; r++)
         eo_world_destroy(&worlds[r]);
     eo_plan_destroy(&plan);

@@ -28,7 +28,6 @@
  *     backward   AG U-1, AG U-2, RS U-1, AG U-3, RS U-2, ... AG 0, RS 1, RS 0
  */
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +35,7 @@
 #include <evenodd/evenodd.h>
 
 #include "tests/conformance/ranks.h"
+#include "tests/tap/threads.h"
 
 enum { BLOCKS = 7, K = 9, RANKS_MAX = 4, STEPS = 4, RECORDS_MAX = 512 };
 
@@ -157,17 +157,10 @@ static void describe(struct scene *scene)
 static void run(struct scene *scene)
 {
     struct actor actors[RANKS_MAX];
-    pthread_t threads[RANKS_MAX];
     describe(scene);
-    for (uint32_t r = 0; r < scene->ranks; r++) {
-        actors[r] = (struct actor){scene, r};
-        if (pthread_create(&threads[r], NULL, act, &actors[r]) != 0) {
-            puts("Bail out! a thread cannot be made");
-            exit(1);
-        }
-    }
     for (uint32_t r = 0; r < scene->ranks; r++)
-        pthread_join(threads[r], NULL);
+        actors[r] = (struct actor){scene, r};
+    run_as_threads(act, actors, scene->ranks, sizeof(actors[0]));
     for (uint32_t r = 0; r < scene->ranks; r++)
         eo_world_destroy(&scene->worlds[r]);
     eo_plan_destroy(&scene->plan);

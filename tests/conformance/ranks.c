@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/tap/threads.h"
+
 enum { TAKE_ALIGN = 64 };
 
 static enum test_kind kind;
@@ -261,16 +263,6 @@ static void *rank_thread(void *arg)
     return NULL;
 }
 
-static void run_threads(struct start *starts, uint32_t rank_count)
-{
-    pthread_t threads[TEST_RANKS_MAX];
-    for (uint32_t r = 0; r < rank_count; r++)
-        if (pthread_create(&threads[r], NULL, rank_thread, &starts[r]) != 0)
-            bail("a thread cannot be made");
-    for (uint32_t r = 0; r < rank_count; r++)
-        pthread_join(threads[r], NULL);
-}
-
 static void run_processes(struct start *starts, uint32_t rank_count)
 {
     pid_t children[TEST_RANKS_MAX];
@@ -314,7 +306,7 @@ void test_run_ranks(const struct test_settings *settings, void (*body)(struct te
     else if (kind == TEST_SHARED_PROCESSES)
         run_processes(starts, rank_count);
     else
-        run_threads(starts, rank_count);
+        run_as_threads(rank_thread, starts, rank_count, sizeof(*starts));
     pthread_barrier_destroy(&meeting->barrier);
     munmap(meeting, sizeof(*meeting));
 }

@@ -5,7 +5,6 @@
  * wrote in the run before. Runs follow each other at once and after naps that send the workers to sleep; two ranks
  * have a team each; kernels run on teams.
  */
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 
 #include "layers/kernel_ops.h"
 #include "tests/tap/tap.h"
+#include "tests/tap/threads.h"
 
 enum { CELLS = 64, RUNS = 20000, NAPS = 200 };
 
@@ -59,13 +59,8 @@ static void *rank_main(void *arg)
 
 static bool run_two_ranks(void)
 {
-    pthread_t threads[2];
     bool passed[2] = {false, false};
-    for (int rank = 0; rank < 2; rank++)
-        if (pthread_create(&threads[rank], NULL, rank_main, &passed[rank]) != 0)
-            abort();
-    for (int rank = 0; rank < 2; rank++)
-        pthread_join(threads[rank], NULL);
+    run_as_threads(rank_main, passed, 2, sizeof(passed[0]));
     return passed[0] && passed[1];
 }
 

@@ -5,7 +5,6 @@
  * over 50 steps are held against PyTorch's, committed in losses.h; of gradients clipped by group the groups' norms, too.
  */
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "examples/update_rules.h"
 #include "tests/fixtures/optimizers/losses.h"
 #include "tests/tap/tap.h"
+#include "tests/tap/threads.h"
 
 enum { STEPS = 50, LAYERS = 2, PARAMETERS = 4, RANKS_MAX = 8, RANKS_COMPARED = 4, GROUPS = 3 };
 
@@ -194,7 +194,6 @@ static void *train(void *arg)
 /* The losses of rank 0. */
 static void run(const struct optimizer *optimizer, uint32_t ranks, double losses[STEPS + 1])
 {
-    pthread_t threads[RANKS_MAX];
     struct rank all[RANKS_MAX];
     eo_world *worlds[RANKS_MAX];
     eo_model *model = make_model();
@@ -203,13 +202,9 @@ static void run(const struct optimizer *optimizer, uint32_t ranks, double losses
     settings.rank_count = ranks;
     must(eo_plan_create(&plan, model, &settings), "plan");
     must(eo_world_create_local(worlds, eo_world_params(.rank_count = ranks)), "world");
-    for (uint32_t r = 0; r < ranks; r++) {
-        all[r] = (struct rank){.optimizer = optimizer, .rank = r, .plan = plan, .world = worlds[r]};
-        if (pthread_create(&threads[r], NULL, train, &all[r]) != 0)
-            exit(1);
-    }
     for (uint32_t r = 0; r < ranks; r++)
-        pthread_join(threads[r], NULL);
+        all[r] = (struct rank){.optimizer = optimizer, .rank = r, .plan = plan, .world = worlds[r]};
+    run_as_threads(train, all, ranks, sizeof(all[0]));
     for (uint32_t r = 0; r < ranks; r++)
         eo_world_destroy(&worlds[r]);
     memcpy(losses, all[0].losses, sizeof(all[0].losses));

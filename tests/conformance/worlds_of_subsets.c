@@ -9,13 +9,13 @@
  */
 #include <evenodd/evenodd.h>
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/tap/tap.h"
+#include "tests/tap/threads.h"
 
 enum { RANKS = 4, STEPS = 4, LAYERS = 3, ELEMENTS_MAX = 1200, DEADLINE_MS = 60000 };
 
@@ -175,14 +175,10 @@ static bool is_as_alone(const struct training *t, int w, uint32_t rank)
     const uint32_t count = members_of(w, rank, members);
     struct alone *ranks = calloc(count, sizeof(*ranks));
     eo_world *worlds[RANKS];
-    pthread_t threads[RANKS];
     must(eo_world_create_local(worlds, eo_world_params(.rank_count = count, .log = &errors)), "world");
-    for (uint32_t r = 0; r < count; r++) {
-        ranks[r] = (struct alone){.world = worlds[r], .who = members[r], .salt = (uint32_t)w};
-        pthread_create(&threads[r], NULL, train_alone, &ranks[r]);
-    }
     for (uint32_t r = 0; r < count; r++)
-        pthread_join(threads[r], NULL);
+        ranks[r] = (struct alone){.world = worlds[r], .who = members[r], .salt = (uint32_t)w};
+    run_as_threads(train_alone, ranks, count, sizeof(*ranks));
     bool same = t->weights[0][0] != 0;
     for (uint32_t l = 0; l < LAYERS; l++)
         same = same && memcmp(t->weights[l], ranks[0].training.weights[l], elements[l] * sizeof(float)) == 0;
@@ -255,19 +251,15 @@ static int with_threads(void)
 {
     eo_world *worlds[RANKS];
     struct rank_thread ranks[RANKS];
-    pthread_t threads[RANKS];
     uint32_t good[RANKS];
     must(eo_world_create_local(worlds, eo_world_params(.rank_count = RANKS, .log = &errors)), "world");
-    for (uint32_t r = 0; r < RANKS; r++) {
-        ranks[r].world = worlds[r];
-        pthread_create(&threads[r], NULL, thread_main, &ranks[r]);
-    }
-    for (uint32_t r = 0; r < RANKS; r++) {
-        pthread_join(threads[r], NULL);
-        good[r] = ranks[r].good;
-    }
     for (uint32_t r = 0; r < RANKS; r++)
+        ranks[r].world = worlds[r];
+    run_as_threads(thread_main, ranks, RANKS, sizeof(ranks[0]));
+    for (uint32_t r = 0; r < RANKS; r++) {
+        good[r] = ranks[r].good;
         eo_world_destroy(&worlds[r]);
+    }
     return report(good);
 }
 

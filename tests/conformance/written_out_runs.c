@@ -3,7 +3,6 @@
  * The training written out, through the runtime.
  */
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include "tests/conformance/ranks.h"
 #include "tests/conformance/written_out_network.h"
 #include "tests/unit/plan/models.h"
+#include "tests/tap/threads.h"
 
 const char *device_name;
 
@@ -299,19 +299,14 @@ static void *act(void *arg)
 
 void run(struct scene *scene)
 {
-    pthread_t threads[RANKS_MAX];
     struct actor actors[RANKS_MAX];
     const uint32_t ranks = scene->settings.rank_count;
     must(eo_world_create_local(scene->worlds, eo_world_params(.rank_count = ranks, .device = device_name,
                                                               .log = &eo_test_log)),
          "world", NULL);
-    for (uint32_t r = 0; r < ranks; r++) {
-        actors[r] = (struct actor){scene, r};
-        if (pthread_create(&threads[r], NULL, act, &actors[r]) != 0)
-            exit(1);
-    }
     for (uint32_t r = 0; r < ranks; r++)
-        pthread_join(threads[r], NULL);
+        actors[r] = (struct actor){scene, r};
+    run_as_threads(act, actors, ranks, sizeof(actors[0]));
     for (uint32_t r = 0; r < ranks; r++)
         eo_world_destroy(&scene->worlds[r]);
 }

@@ -7,7 +7,6 @@
 #include <evenodd/evenodd.h>
 
 #include <linux/fs.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 #include <unistd.h>
 
 #include "tests/tap/tap.h"
+#include "tests/tap/threads.h"
 
 enum { RANKS = 4, LAYERS = 3, COUNT = 640 };
 
@@ -93,11 +93,7 @@ static void *life(void *arg)
 
 static void run(struct rank *ranks, uint32_t count)
 {
-    pthread_t threads[RANKS];
-    for (uint32_t r = 0; r < count; r++)
-        pthread_create(&threads[r], NULL, life, &ranks[r]);
-    for (uint32_t r = 0; r < count; r++)
-        pthread_join(threads[r], NULL);
+    run_as_threads(life, ranks, count, sizeof(*ranks));
 }
 
 static const char *path_of(uint32_t rank)
@@ -307,18 +303,14 @@ static void inner_worlds(void)
     eo_world *worlds[RANKS];
     struct rank ranks[RANKS];
     struct split splits[RANKS];
-    pthread_t threads[RANKS];
     bool good = true;
     if (eo_world_create_local(worlds, eo_world_params(.rank_count = RANKS)) < 0)
         exit(1);
-    for (uint32_t r = 0; r < RANKS; r++) { /* ranks 3 and 1, in this order, and 0 and 2 */
+    for (uint32_t r = 0; r < RANKS; r++) /* ranks 3 and 1, in this order, and 0 and 2 */
         splits[r] = (struct split){.world = worlds[r], .color = r % 2, .key = r % 2 ? RANKS - r : 0};
-        pthread_create(&threads[r], NULL, split_main, &splits[r]);
-    }
-    for (uint32_t r = 0; r < RANKS; r++) {
-        pthread_join(threads[r], NULL);
+    run_as_threads(split_main, splits, RANKS, sizeof(splits[0]));
+    for (uint32_t r = 0; r < RANKS; r++)
         good = good && splits[r].status >= 0 && splits[r].inner && eo_world_rank_count(splits[r].inner) == 2;
-    }
     if (!tap(good && eo_world_rank(splits[3].inner) == 0 && eo_world_rank(splits[1].inner) == 1 &&
                  eo_world_rank(splits[0].inner) == 0 && eo_world_rank(splits[2].inner) == 1,
              "ranks of one color are a world, in order of their keys, then of their ranks"))

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/programs/interchange_ranks.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "tests/tap/threads.h"
 
 enum { RANKS_MAX = 64 };
 
@@ -49,7 +50,6 @@ const eo_model *ranks_model(const struct ranks *ranks)
 struct thread {
     struct ranks_rank rank;
     eo_world *world;
-    pthread_t thread;
     void (*life)(void *user, struct ranks_rank *rank);
     void *user;
 };
@@ -72,12 +72,9 @@ void ranks_run(const struct ranks *ranks, void (*life)(void *user, struct ranks_
     eo_world *worlds[RANKS_MAX];
     static struct thread threads[RANKS_MAX];
     must(eo_world_create_local(worlds, eo_world_params(.rank_count = ranks->rank_count, .log = &errors)), "world");
-    for (uint32_t r = 0; r < ranks->rank_count; r++) {
-        threads[r] = (struct thread){.rank = {.ranks = ranks, .rank = r}, .world = worlds[r], .life = life, .user = user};
-        must(pthread_create(&threads[r].thread, NULL, thread_main, &threads[r]) == 0 ? EO_OK : EO_ERR_NO_MEMORY, "thread");
-    }
     for (uint32_t r = 0; r < ranks->rank_count; r++)
-        pthread_join(threads[r].thread, NULL);
+        threads[r] = (struct thread){.rank = {.ranks = ranks, .rank = r}, .world = worlds[r], .life = life, .user = user};
+    run_as_threads(thread_main, threads, ranks->rank_count, sizeof(threads[0]));
     for (uint32_t r = 0; r < ranks->rank_count; r++)
         eo_world_destroy(&worlds[r]);
 }

@@ -7,6 +7,7 @@
 
 #include "micro_rank.h"
 #include "rows.h"
+#include "tests/tap/threads.h"
 
 const struct micro_layer micro_layers[MICRO_LAYERS] = {
     {"in", "in.weight", "in.bias", MICRO_IN, MICRO_WIDTH, 0, true},
@@ -131,7 +132,6 @@ void micro_train(const struct micro_settings *given, struct micro_result *out)
     static struct rank ranks[MICRO_RANKS_MAX];
     struct run run = {.settings = *given, .result = out, .lock = PTHREAD_MUTEX_INITIALIZER};
     struct micro_settings *settings = &run.settings;
-    pthread_t threads[MICRO_RANKS_MAX];
     memset(out, 0, sizeof(*out));
     run.log = (eo_log){take_log, &run, EO_LOG_ERROR};
     settings->device = settings->device ? settings->device : "cpu";
@@ -153,13 +153,11 @@ void micro_train(const struct micro_settings *given, struct micro_result *out)
     for (uint32_t r = 0; r < settings->ranks; r++) {
         ranks[r] = (struct rank){.run = &run, .rank = r, .world = run.worlds[r]};
         arguments[r] = &ranks[r];
-        if (status == EO_OK && !simulated && pthread_create(&threads[r], NULL, rank_main, &ranks[r]) != 0)
-            abort();
     }
     if (status == EO_OK && simulated)
         sim_run_ranks(settings->ranks, rank_main, arguments);
-    for (uint32_t r = 0; status == EO_OK && !simulated && r < settings->ranks; r++)
-        pthread_join(threads[r], NULL);
+    else if (status == EO_OK)
+        run_as_threads(rank_main, ranks, settings->ranks, sizeof(ranks[0]));
     for (uint32_t r = 0; r < settings->ranks; r++)
         eo_world_destroy(&run.worlds[r]);
     eo_plan_destroy(&run.plan);

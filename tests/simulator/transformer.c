@@ -10,6 +10,7 @@
 #include "layers/kernel_ops.h"
 #include "rows.h"
 #include "tests/simulator/cuda/sim.h"
+#include "tests/tap/threads.h"
 
 enum { SEQ = 9, BATCH = 2, VOCABULARY_MAX = 72 };
 
@@ -268,7 +269,6 @@ void transformer_train(const struct transformer_settings *given, struct transfor
     static struct rank ranks[TRANSFORMER_RANKS_MAX];
     struct run run = {.settings = *given, .result = out, .lock = PTHREAD_MUTEX_INITIALIZER};
     struct transformer_settings *s = &run.settings;
-    pthread_t threads[TRANSFORMER_RANKS_MAX];
     *out = (struct transformer_result){.weights = 1};
     run.log = (eo_log){take_log, &run, EO_LOG_WARN};
     s->ranks = s->ranks ? s->ranks : 1;
@@ -285,13 +285,11 @@ void transformer_train(const struct transformer_settings *given, struct transfor
     for (uint32_t r = 0; r < started; r++) {
         ranks[r] = (struct rank){.run = &run, .rank = r};
         arguments[r] = &ranks[r];
-        if (!simulated && pthread_create(&threads[r], NULL, rank_main, &ranks[r]) != 0)
-            abort();
     }
-    if (simulated && started > 0)
+    if (!simulated)
+        run_as_threads(rank_main, ranks, started, sizeof(ranks[0]));
+    else if (started > 0)
         sim_run_ranks(started, rank_main, arguments);
-    for (uint32_t r = 0; r < started && !simulated; r++)
-        pthread_join(threads[r], NULL);
     for (uint32_t r = 0; r < s->ranks; r++)
         eo_world_destroy(&run.worlds[r]);
     eo_plan_destroy(&run.plan);

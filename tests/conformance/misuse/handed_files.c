@@ -8,7 +8,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +20,7 @@
 #include "streams/cpu/memory_file.h"
 #include "streams/shared/files.h"
 #include "tests/tap/tap.h"
+#include "tests/tap/threads.h"
 
 enum { BYTES = 3 << 12, OTHER_USER = 65534, NO_OTHER_USER = 4 };
 
@@ -62,11 +62,7 @@ static void prepare(uint32_t givers)
 
 static void run(void)
 {
-    pthread_t threads[2];
-    for (uint32_t r = 0; r < 2; r++)
-        pthread_create(&threads[r], NULL, hand_over, &ranks[r]);
-    for (uint32_t r = 0; r < 2; r++)
-        pthread_join(threads[r], NULL);
+    run_as_threads(hand_over, ranks, 2, sizeof(ranks[0]));
 }
 
 static void end(void)

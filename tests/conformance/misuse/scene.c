@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/conformance/misuse/misuse.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/hashing.h"
+#include "tests/tap/threads.h"
 
 void must(eo_status status, const char *what)
 {
@@ -144,18 +144,11 @@ static void *act(void *arg)
 void run_ranks(struct scene *scene, void (*play)(struct actor *self))
 {
     struct actor actors[WORLD_MAX];
-    pthread_t threads[WORLD_MAX];
     struct timespec begin, end;
     clock_gettime(CLOCK_MONOTONIC, &begin);
-    for (uint32_t r = 0; r < scene->ranks; r++) {
-        actors[r] = (struct actor){scene, r, play};
-        if (pthread_create(&threads[r], NULL, act, &actors[r]) != 0) {
-            puts("Bail out! a thread cannot be made");
-            exit(1);
-        }
-    }
     for (uint32_t r = 0; r < scene->ranks; r++)
-        pthread_join(threads[r], NULL);
+        actors[r] = (struct actor){scene, r, play};
+    run_as_threads(act, actors, scene->ranks, sizeof(actors[0]));
     clock_gettime(CLOCK_MONOTONIC, &end);
     TEST_EXPECT(NULL, end.tv_sec - begin.tv_sec < 20, "it took %lld s", (long long)(end.tv_sec - begin.tv_sec));
 }

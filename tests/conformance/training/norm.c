@@ -4,7 +4,6 @@
  * optimizer, with a tied layer, a frozen one, parameters without decay, parameters without a gradient, odd sizes.
  */
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 
 #include "tests/conformance/ranks.h"
 #include "tests/conformance/training/training.h"
+#include "tests/tap/threads.h"
 
 enum { LAYERS = 4, PARAMETERS = 6, POSITIONS = 5, STEPS = 4, ELEMENTS_MAX = 1100 };
 
@@ -309,7 +309,6 @@ static void run_case(const struct norm_case *c)
 {
     struct shared shared = {.c = *c, .model = describe(c)};
     struct body bodies[TEST_RANKS_MAX];
-    pthread_t threads[TEST_RANKS_MAX];
     if (eo_plan_create(&shared.plan, shared.model,
                        eo_plan_params(.rank_count = c->ranks, .micro_batches = c->micro_batches,
                                       .optimizer_states = c->own_optimizer ? EO_NO_STATE : 2)) < 0 ||
@@ -317,15 +316,9 @@ static void run_case(const struct norm_case *c)
         puts("Bail out! no plan, or no world");
         exit(1);
     }
-    for (uint32_t r = 0; r < c->ranks; r++) {
-        bodies[r] = (struct body){&shared, r};
-        if (pthread_create(&threads[r], NULL, body_main, &bodies[r]) != 0) {
-            puts("Bail out! a thread cannot be made");
-            exit(1);
-        }
-    }
     for (uint32_t r = 0; r < c->ranks; r++)
-        pthread_join(threads[r], NULL);
+        bodies[r] = (struct body){&shared, r};
+    run_as_threads(body_main, bodies, c->ranks, sizeof(bodies[0]));
     for (uint32_t r = 0; r < c->ranks; r++)
         eo_world_destroy(&shared.worlds[r]);
     eo_plan_destroy(&shared.plan);

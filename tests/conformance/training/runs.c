@@ -2,7 +2,6 @@
 #include "tests/conformance/training/runs.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "base/hashing.h"
 #include "tests/conformance/ranks.h"
 #include "runtime/world/internal.h"
+#include "tests/tap/threads.h"
 
 /* What the ranks of a run share. */
 struct job {
@@ -232,16 +232,10 @@ static bool describe(struct job *job)
 static void run_threads(struct job *job)
 {
     struct rank ranks[TRAIN_RANKS_MAX] = {{0}};
-    pthread_t threads[TRAIN_RANKS_MAX];
-    for (uint32_t r = 0; r < job->settings.ranks; r++) {
+    for (uint32_t r = 0; r < job->settings.ranks; r++)
         ranks[r] = rank_of(job, r);
-        if (pthread_create(&threads[r], NULL, rank_main, &ranks[r]) != 0) {
-            puts("Bail out! a thread cannot be made");
-            exit(1);
-        }
-    }
+    run_as_threads(rank_main, ranks, job->settings.ranks, sizeof(ranks[0]));
     for (uint32_t r = 0; r < job->settings.ranks; r++) {
-        pthread_join(threads[r], NULL);
         free(ranks[r].tokens);
         free(ranks[r].targets);
     }
