@@ -142,13 +142,13 @@ static eo_status check_team(const eo_transformer *t, const eo_team *team)
     return EO_OK;
 }
 
-static eo_status check_values(const eo_transformer *t, const int32_t *tokens, uint64_t count, const char *what)
+eo_status eo_transformer_check_tokens(const eo_transformer *t, const int32_t *tokens, uint64_t count)
 {
-    LAYERS_REQUIRE(&t->log, tokens, "transformer: %s is NULL", what);
+    LAYERS_REQUIRE(&t->log, tokens, "transformer: tokens is NULL");
     for (uint64_t i = 0; i < count; i++)
         LAYERS_REQUIRE(&t->log, tokens[i] >= 0 && (uint32_t)tokens[i] < t->params.config.vocabulary,
-                       "transformer: %s[%llu] is %d, outside the vocabulary of %u", what, (unsigned long long)i,
-                       (int)tokens[i], t->params.config.vocabulary);
+                       "transformer: tokens[%llu] is %d, outside the vocabulary of %u", (unsigned long long)i, (int)tokens[i],
+                       t->params.config.vocabulary);
     return EO_OK;
 }
 
@@ -167,11 +167,6 @@ static eo_status check_targets(const eo_transformer *t, const int32_t *targets, 
                        "transformer: targets[%llu] is %d, outside the vocabulary of %u", (unsigned long long)i, (int)targets[i],
                        t->params.config.vocabulary);
     return EO_OK;
-}
-
-eo_status eo_transformer_check_tokens(const eo_transformer *t, const int32_t *tokens, uint64_t count)
-{
-    return check_values(t, tokens, count, "tokens");
 }
 
 static struct pass pass_of(const eo_transformer *t, eo_runtime *runtime, eo_team *team, uint32_t batch, uint32_t seq)
@@ -223,7 +218,7 @@ static eo_status load_tokens(const struct pass *pass, const eo_tokens *tokens, b
                    t->params.token_slots);
     if (!tokens->tokens && !tokens->targets)
         return EO_OK;
-    EO_TRY(check_values(t, tokens->tokens, pass->rows, "tokens"));
+    EO_TRY(eo_transformer_check_tokens(t, tokens->tokens, pass->rows));
     EO_TRY(check_targets(t, tokens->targets, pass->rows, evaluates));
     EO_TRY(check_positions(pass, tokens->positions));
     const uint64_t bytes = pass->rows * sizeof(int32_t);
@@ -530,7 +525,7 @@ eo_status eo_transformer_logits(const eo_transformer *transformer, eo_runtime *r
                    "transformer: logits of token %u of a sequence of %u", position, transformer->params.seq);
     const uint64_t count = position + UINT64_C(1);
     struct pass pass = pass_of(transformer, runtime, team, 1, logits_seq(transformer, position));
-    EO_TRY(check_values(transformer, tokens, count, "tokens"));
+    EO_TRY(eo_transformer_check_tokens(transformer, tokens, count));
     EO_TRY(eo_pass_upload(&pass, slot_of(&pass, transformer->tokens, 0), tokens, count * sizeof(int32_t)));
     struct head_task task = {.row = position, .logits = logits};
     const uint64_t saved = eo_flush_denormals_begin();

@@ -63,14 +63,14 @@ static inline const char *leftovers_enclose(void)
     return leftovers_raise_loopback() ? NULL : strerror(errno);
 }
 
-/* The first line of a table of the kernel's behind its `head_lines`; with `state`, one whose fourth word is that. */
-static inline bool leftovers_in_table(const char *path, int head_lines, const char *state, char *found, size_t bytes)
+/* The first line of a table of the kernel's behind its head; with `state`, one whose fourth word is that. */
+static inline bool leftovers_in_table(const char *path, const char *state, char *found, size_t bytes)
 {
     char line[400], word[16];
     FILE *file = fopen(path, "r");
     bool is_there = false;
     for (int i = 0; file && !is_there && fgets(line, sizeof(line), file); i++)
-        is_there = i >= head_lines && (!state || (sscanf(line, "%*s %*s %*s %15s", word) == 1 && strcmp(word, state) == 0));
+        is_there = i > 0 && (!state || (sscanf(line, "%*s %*s %*s %15s", word) == 1 && strcmp(word, state) == 0));
     if (is_there)
         snprintf(found, bytes, "%s: %.200s", path, line);
     if (file)
@@ -100,10 +100,10 @@ static inline bool leftovers_find(char *found, size_t bytes)
         snprintf(found, bytes, "a process that belongs to nobody");
         return true;
     }
-    return leftovers_in_table("/proc/self/net/unix", 1, NULL, found, bytes) ||
-           leftovers_in_table("/proc/self/net/tcp", 1, listens, found, bytes) ||
-           leftovers_in_table("/proc/self/net/tcp6", 1, listens, found, bytes) ||
-           leftovers_in_table("/proc/sysvipc/shm", 1, NULL, found, bytes) || leftovers_in_folder("/dev/shm", found, bytes);
+    return leftovers_in_table("/proc/self/net/unix", NULL, found, bytes) ||
+           leftovers_in_table("/proc/self/net/tcp", listens, found, bytes) ||
+           leftovers_in_table("/proc/self/net/tcp6", listens, found, bytes) ||
+           leftovers_in_table("/proc/sysvipc/shm", NULL, found, bytes) || leftovers_in_folder("/dev/shm", found, bytes);
 }
 
 #endif

@@ -57,17 +57,16 @@ eo_status tool_bucketing_choose(struct tool_plan_settings *settings, const eo_tr
     return EO_OK;
 }
 
-void tool_bucketing_print(FILE *out, const char *indent, const struct tool_bucketing_choice *choice)
+void tool_bucketing_print(FILE *out, const struct tool_bucketing_choice *choice)
 {
     const struct tool_plan_settings *s = &choice->chosen.settings;
     const char *unit = s->half_blocks ? "half block" : s->unit_blocks > 1 || s->unit_bytes ? "unit" : "block";
     const double more_mib = ((double)choice->chosen.arena_bytes - (double)choice->alone.arena_bytes) / (1 << 20);
     if (s->gather_run == 1 && s->gradient_run == 1)
-        fprintf(out, "%sbucketing: one by one: %.3f s a step predicted\n", indent, choice->alone.step_s);
+        fprintf(out, "bucketing: one by one: %.3f s a step predicted\n", choice->alone.step_s);
     else
         fprintf(out,
-                "%sbucketing: %u %s%s in a gather, %u in a reduction: %.3f s a step predicted, %.3f s one by one; %.1f MiB "
-                "%s\n",
-                indent, s->gather_run, unit, tool_plural(s->gather_run), s->gradient_run, choice->chosen.step_s,
+                "bucketing: %u %s%s in a gather, %u in a reduction: %.3f s a step predicted, %.3f s one by one; %.1f MiB %s\n",
+                s->gather_run, unit, tool_plural(s->gather_run), s->gradient_run, choice->chosen.step_s,
                 choice->alone.step_s, fabs(more_mib), more_mib < 0 ? "less" : "more");
 }

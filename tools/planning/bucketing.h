@@ -17,6 +17,6 @@ EO_NODISCARD eo_status tool_bucketing_choose(struct tool_plan_settings *settings
                                              const struct tool_rates *rates, uint64_t most_bytes,
                                              struct tool_bucketing_choice *out, struct tool_problem *problem);
 /* "bucketing: 4 blocks in a gather, 2 in a reduction: 0.080 s a step predicted, 0.120 s one by one; 12.0 MiB more". */
-void tool_bucketing_print(FILE *out, const char *indent, const struct tool_bucketing_choice *choice);
+void tool_bucketing_print(FILE *out, const struct tool_bucketing_choice *choice);
 
 #endif

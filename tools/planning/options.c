@@ -207,7 +207,7 @@ void tool_option_check_products(const struct argp_state *state, const struct too
         argp_error(state, "--products float8 needs %s and --dtype bf16: float8 products run on GPUs alone", device_option);
 }
 
-void tool_option_check_gather(const struct argp_state *state, const struct tool_plan_settings *s, const char *one)
+void tool_option_check_gather(const struct argp_state *state, const struct tool_plan_settings *s)
 {
     if (!s->float8_gather)
         return;
@@ -215,5 +215,5 @@ void tool_option_check_gather(const struct argp_state *state, const struct tool_
         argp_error(state, "--gather float8 needs --dtype bf16: float8 weights are widened to it");
     if (s->strategy == EO_STRATEGY_DDP || (s->strategy == EO_STRATEGY_HSDP && s->shard_group == 1) || s->ranks == 1)
         argp_error(state, "--gather float8 has no effect: with --%s no weights are gathered; leave it out",
-                   s->ranks == 1 ? one : "strategy ddp or hsdp:1");
+                   s->ranks == 1 ? "ranks 1" : "strategy ddp or hsdp:1");
 }

@@ -26,8 +26,8 @@ bool tool_option_norms(const struct argp_state *state, const char *text);    /* 
 /* Whether they go with device and type. */
 void tool_option_check_products(const struct argp_state *state, const struct tool_plan_settings *settings,
                                 const char *device_option);
-/* Whether float8 goes with the other settings; `one` is the option of one rank. */
-void tool_option_check_gather(const struct argp_state *state, const struct tool_plan_settings *settings, const char *one);
+/* Whether float8 goes with the other settings. */
+void tool_option_check_gather(const struct argp_state *state, const struct tool_plan_settings *settings);
 eo_dtype tool_option_dtype(const struct argp_state *state, const char *name, const char *text);
 /* RANK, or r=RANK,alpha=X,targets=NAME+NAME... */
 /* --frozen: true for mxfp8. */

@@ -418,7 +418,7 @@ static eo_status choose_bucketing(struct tool_options *o, const struct told *tol
     if (chosen->step_s > 0)
         *chosen = choice.chosen;
     if (tells)
-        tool_bucketing_print(stdout, "", &choice);
+        tool_bucketing_print(stdout, &choice);
     return EO_OK;
 }
 

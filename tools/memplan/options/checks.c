@@ -229,7 +229,7 @@ void tool_memplan_check_together(const struct argp_state *state, struct tool_mem
     if (s->plan.strategy == EO_STRATEGY_HSDP && s->plan.ranks % s->plan.shard_group)
         argp_error(state, "--strategy hsdp:%u: groups of %u do not divide --ranks %u", s->plan.shard_group, s->plan.shard_group,
                    s->plan.ranks);
-    tool_option_check_gather(state, &s->plan, "ranks 1");
+    tool_option_check_gather(state, &s->plan);
     tool_option_check_products(state, &s->plan, "--kernels cuda");
     tool_option_check_frozen(state, &s->plan);
     tool_option_check_offload(state, &s->plan);

@@ -205,7 +205,7 @@ void tool_options_check_together(const struct argp_state *state, struct tool_opt
     if (!o->plan_only && !o->world_ranks && o->plan.ranks > TOOL_RUN_RANKS_MAX)
         argp_error(state, "--ranks is %u, but at most %d run in one process (--plan takes more)", o->plan.ranks,
                    TOOL_RUN_RANKS_MAX);
-    tool_option_check_gather(state, &o->plan, "ranks 1");
+    tool_option_check_gather(state, &o->plan);
     tool_option_check_products(state, &o->plan, "--device cuda");
     if (o->plan.threads == 0)
         o->plan.threads = tool_threads_of(tool_core_count(), tool_options_host_ranks(o));
