@@ -7,32 +7,36 @@
 #include "tools/run/options/options.h"
 #include "tools/run/reports/report.h"
 
-static double number_of(const json_t *run, const char *group, const char *key)
+typedef double value_fn(const json_t *entry, const char *group, const char *key);
+
+/* Of an entry without a key it is the entry. */
+static double number_of(const json_t *entry, const char *group, const char *key)
 {
-    return json_number_value(json_object_get(group ? json_object_get(run, group) : run, key));
+    entry = group ? json_object_get(entry, group) : entry;
+    return json_number_value(key ? json_object_get(entry, key) : entry);
+}
+
+static double median_by(value_fn *value_of, const json_t *list, const char *group, const char *key)
+{
+    const size_t count = json_array_size(list);
+    double *values = calloc(count ? count : 1, sizeof(*values));
+    for (size_t i = 0; values && i < count; i++)
+        values[i] = value_of(json_array_get(list, i), group, key);
+    const double median = values ? tool_median(values, count) : 0;
+    free(values);
+    return median;
 }
 
 static double median_of(const json_t *runs, const char *group, const char *key)
 {
-    const size_t count = json_array_size(runs);
-    double *values = calloc(count ? count : 1, sizeof(*values));
-    for (size_t i = 0; values && i < count; i++)
-        values[i] = number_of(json_array_get(runs, i), group, key);
-    const double median = values ? tool_median(values, count) : 0;
-    free(values);
-    return median;
+    return median_by(number_of, runs, group, key);
 }
 
-static double run_median(const json_t *run, const char *key)
+/* Of a list in the run. */
+static double run_median(const json_t *run, const char *group, const char *key)
 {
-    const json_t *steps = json_object_get(run, key);
-    const size_t count = json_array_size(steps);
-    double *values = calloc(count ? count : 1, sizeof(*values));
-    for (size_t i = 0; values && i < count; i++)
-        values[i] = json_number_value(json_array_get(steps, i));
-    const double median = values ? tool_median(values, count) : 0;
-    free(values);
-    return median;
+    (void)group;
+    return median_by(number_of, json_object_get(run, key), NULL, NULL);
 }
 
 static void sum_up_steps(const json_t *runs, struct tool_mode_figures *figures)
@@ -57,26 +61,15 @@ static void sum_up_steps(const json_t *runs, struct tool_mode_figures *figures)
     free(values);
 }
 
-static double host_median(const json_t *runs)
-{
-    const size_t count = json_array_size(runs);
-    double *values = calloc(count ? count : 1, sizeof(*values));
-    for (size_t i = 0; values && i < count; i++)
-        values[i] = run_median(json_array_get(runs, i), "host_s");
-    const double median = values ? tool_median(values, count) : 0;
-    free(values);
-    return median;
-}
-
 /* Of the runs of one round, which the machine met in nearly the same state. */
 static void sum_up_ratios(const struct tool_comparison *comparison, int mode, struct tool_mode_figures *figures)
 {
     double *ratios = calloc(comparison->run_count, sizeof(*ratios));
     uint32_t count = 0;
     for (uint32_t i = 0; ratios && i < comparison->run_count; i++) {
-        const double base = run_median(json_array_get(comparison->runs[0], i), "steps_s");
+        const double base = run_median(json_array_get(comparison->runs[0], i), NULL, "steps_s");
         if (base > 0)
-            ratios[count++] = run_median(json_array_get(comparison->runs[mode], i), "steps_s") / base;
+            ratios[count++] = run_median(json_array_get(comparison->runs[mode], i), NULL, "steps_s") / base;
     }
     if (count) {
         figures->ratio = tool_median(ratios, count);
@@ -100,7 +93,7 @@ static void sum_up_mode(struct tool_comparison *comparison, int mode)
     f->cast_bytes = median_of(runs, NULL, "cast_bytes");
     f->offload_bytes = median_of(runs, NULL, "offload_bytes");
     f->offload_moved_bytes = median_of(runs, NULL, "offload_moved_bytes");
-    f->host_s = host_median(runs);
+    f->host_s = median_by(run_median, runs, NULL, "host_s");
     f->page_faults = median_of(runs, NULL, "page_faults");
     f->collectives = median_of(runs, NULL, "collectives");
     f->sent_bytes = median_of(runs, NULL, "sent_bytes");

@@ -15,6 +15,13 @@ static void keep_text(struct actor *self, eo_status status, const eo_runtime *rt
     snprintf(self->scene->texts[self->rank], sizeof(self->scene->texts[0]), "%s", eo_runtime_error(rt));
 }
 
+/* A rank has ended with this status, and with both these words. */
+static void ended(const struct scene *scene, uint32_t rank, eo_status status, const char *words, const char *others)
+{
+    TEST_EXPECT(NULL, scene->statuses[rank] == status, "rank %u: %s", rank, eo_status_text(scene->statuses[rank]));
+    TEST_EXPECT(NULL, strstr(scene->texts[rank], words) && strstr(scene->texts[rank], others), "'%s'", scene->texts[rank]);
+}
+
 /* Of rank 1: another setting, a layer more, other buffers. */
 static void play_other_plan(struct actor *self)
 {
@@ -148,12 +155,8 @@ void one_cannot_begin(void)
     struct scene scene;
     open_scene(&scene, "edges", 3, 0);
     run_ranks(&scene, play_recorder_in_use);
-    for (uint32_t r = 0; r < 3; r++) {
-        TEST_EXPECT(NULL, scene.statuses[r] == (r == 1 ? EO_ERR_INVALID : EO_ERR_COMM), "rank %u: %s", r,
-                    eo_status_text(scene.statuses[r]));
-        TEST_EXPECT(NULL, strstr(scene.texts[r], "rank 1 gave up: cannot create its runtime"), "'%s'",
-                    scene.texts[r]);
-    }
+    for (uint32_t r = 0; r < 3; r++)
+        ended(&scene, r, r == 1 ? EO_ERR_INVALID : EO_ERR_COMM, "rank 1 gave up: cannot create its runtime", "");
     close_scene(&scene);
 }
 
@@ -215,14 +218,9 @@ void no_place_to_offload(void)
     struct scene scene;
     open_scene(&scene, "edges", 3, 0);
     run_ranks(&scene, play_no_folder);
-    for (uint32_t r = 0; r < 3; r++) {
-        TEST_EXPECT(NULL, scene.statuses[r] == (r == 1 ? EO_ERR_INVALID : EO_ERR_COMM), "rank %u: %s", r,
-                    eo_status_text(scene.statuses[r]));
-        TEST_EXPECT(NULL,
-                    strstr(scene.texts[r], "rank 1 gave up: cannot create its runtime: no place for the") &&
-                        strstr(scene.texts[r], "that it offloads in the folder no/such/folder"),
-                    "'%s'", scene.texts[r]);
-    }
+    for (uint32_t r = 0; r < 3; r++)
+        ended(&scene, r, r == 1 ? EO_ERR_INVALID : EO_ERR_COMM, "rank 1 gave up: cannot create its runtime: no place for the",
+              "that it offloads in the folder no/such/folder");
     close_scene(&scene);
 }
 
@@ -275,12 +273,8 @@ void different_weights(eo_memory memory)
     open_scene(&scene, "edges", 3, 0);
     scene.memory = memory;
     run_ranks(&scene, play_other_weights);
-    for (uint32_t r = 0; r < 3; r++) {
-        TEST_EXPECT(NULL, scene.statuses[r] == EO_ERR_COMM, "rank %u: %s", r, eo_status_text(scene.statuses[r]));
-        TEST_EXPECT(NULL,
-                    strstr(scene.texts[r], "all-gather 'weights of layer2'") && strstr(scene.texts[r], "'weights of layer3'"),
-                    "'%s'", scene.texts[r]);
-    }
+    for (uint32_t r = 0; r < 3; r++)
+        ended(&scene, r, EO_ERR_COMM, "all-gather 'weights of layer2'", "'weights of layer3'");
     close_scene(&scene);
 }
 
@@ -315,9 +309,7 @@ void one_gives_up(eo_memory memory)
     scene.memory = memory;
     run_ranks(&scene, play_one_gives_up);
     for (uint32_t r = 0; r < 2; r++) {
-        TEST_EXPECT(NULL, scene.statuses[r] == EO_ERR_COMM, "rank %u: %s", r, eo_status_text(scene.statuses[r]));
-        TEST_EXPECT(NULL, strstr(scene.texts[r], "rank 2") && strstr(scene.texts[r], "the cat is on the keyboard"),
-                    "'%s'", scene.texts[r]);
+        ended(&scene, r, EO_ERR_COMM, "rank 2", "the cat is on the keyboard");
         eo_world_failure(scene.worlds[r], text, sizeof(text));
         TEST_EXPECT(NULL, strstr(text, "the cat"), "'%s'", text);
     }
@@ -351,15 +343,9 @@ void other_numbers(eo_memory memory)
         scene.memory = memory;
         scene.turn = turn;
         run_ranks(&scene, play_other_numbers);
-        for (uint32_t r = 0; r < 3; r++) {
-            TEST_EXPECT(NULL, scene.statuses[r] == (turn ? EO_ERR_COMM : EO_OK), "turn %u, rank %u: %s", turn, r,
-                        eo_status_text(scene.statuses[r]));
-            TEST_EXPECT(NULL,
-                        !turn ||
-                            (strstr(scene.texts[r], "'norms of step 2, params ") &&
-                             strstr(scene.texts[r], "step 2: the ranks gave eo_step_end different numbers (learning rate, ")),
-                        "'%s'", scene.texts[r]);
-        }
+        for (uint32_t r = 0; r < 3; r++)
+            ended(&scene, r, turn ? EO_ERR_COMM : EO_OK, turn ? "'norms of step 2, params " : "",
+                  turn ? "step 2: the ranks gave eo_step_end different numbers (learning rate, " : "");
         close_scene(&scene);
     }
 }
@@ -393,12 +379,8 @@ void one_writes_alone(eo_memory memory)
         scene.memory = memory;
         scene.turn = turn;
         run_ranks(&scene, play_writes_alone);
-        for (uint32_t r = 0; r < 2; r++) {
-            TEST_EXPECT(NULL, scene.statuses[r] == EO_ERR_COMM, "turn %u, rank %u: %s", turn, r,
-                        eo_status_text(scene.statuses[r]));
-            TEST_EXPECT(NULL, strstr(scene.texts[r], "before this step the ranks filled, wrote or loaded different weights"),
-                        "'%s'", scene.texts[r]);
-        }
+        for (uint32_t r = 0; r < 2; r++)
+            ended(&scene, r, EO_ERR_COMM, "before this step the ranks filled, wrote or loaded different weights", "");
         close_scene(&scene);
     }
 }

@@ -84,16 +84,6 @@ const char *cublasLtGetStatusName(cublasStatus_t status)
     return status == CUBLAS_STATUS_SUCCESS ? "CUBLAS_STATUS_SUCCESS" : "CUBLAS_STATUS of the simulator";
 }
 
-/* Calls that a test wants to fail do. A lost device is told by what runs there, not by what the host looks up. */
-static bool is_to_fail(const char *function)
-{
-    int fault;
-    const bool fails = sim_enter(function, &fault), is_planned = sim.config.fault.function &&
-                                                                 strcmp(sim.config.fault.function, function) == 0;
-    sim_unlock();
-    return fails && is_planned;
-}
-
 /* A kernel more is slower than a fused epilogue, whatever the schedule. */
 static void on_launch(const char *kernel, cudaStream_t stream)
 {
@@ -104,7 +94,7 @@ static void on_launch(const char *kernel, cudaStream_t stream)
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
 {
     sim_on_launch = on_launch;
-    if (is_to_fail("cublasLtCreate"))
+    if (sim_is_to_fail("cublasLtCreate"))
         return CUBLAS_STATUS_NOT_INITIALIZED;
     sim_cublaslt_counted.handles++;
     *handle = (cublasLtHandle_t)&handle_object;
@@ -297,7 +287,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     const struct preference *preference = (const struct preference *)preference_of;
     (void)handle, (void)c;
     *found = 0;
-    if (is_to_fail("cublasLtMatmulAlgoGetHeuristic"))
+    if (sim_is_to_fail("cublasLtMatmulAlgoGetHeuristic"))
         return CUBLAS_STATUS_INTERNAL_ERROR;
     *found = 0;
     if ((preference->schemes & ~(uint64_t)CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) != 0)
@@ -393,7 +383,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
 {
     const struct operation *o = (const struct operation *)operation_of;
     const struct layout *a = (struct layout *)a_of, *b = (struct layout *)b_of, *d = (struct layout *)d_of;
-    if (is_to_fail("cublasLtMatmul"))
+    if (sim_is_to_fail("cublasLtMatmul"))
         return CUBLAS_STATUS_EXECUTION_FAILED;
     const uint64_t pointers[4] = {(uintptr_t)a_at, (uintptr_t)b_at, (uintptr_t)c_at, (uintptr_t)d_at};
     const float one = *(const float *)alpha, beta = *(const float *)beta_at;

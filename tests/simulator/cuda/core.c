@@ -156,15 +156,20 @@ static int fitting_error(const char *function)
     return strncmp(function, "cu", 2) == 0 ? cudaErrorUnknown : -1;
 }
 
+static bool is_one_of(const char *function, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(function, names[i]) == 0)
+            return true;
+    return false;
+}
+
 /* The functions that answer whatever has happened to the context. */
 static bool always_answers(const char *function)
 {
     static const char *const names[] = {"cudaGetLastError", "cudaPeekAtLastError", "cudaGetErrorString",
                                         "cudaGetErrorName", "cudaRuntimeGetVersion", "cudaDriverGetVersion"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(function, names[i]) == 0)
-            return true;
-    return strncmp(function, "nccl", 4) == 0;
+    return is_one_of(function, names, sizeof(names) / sizeof(names[0])) || strncmp(function, "nccl", 4) == 0;
 }
 
 /* Calls that change nothing that another thread could see: no place to give the turn away. */
@@ -174,10 +179,7 @@ static bool is_private(const char *function)
         "cudaEventCreateWithFlags", "cudaEventDestroy", "cudaStreamIsCapturing", "cudaEventElapsedTime",
         "cudaGetLastError",         "cudaGetDevice",    "cudaSetDevice",         "cuCtxGetCurrent",
         "cuCtxSetCurrent"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(function, names[i]) == 0)
-            return true;
-    return false;
+    return is_one_of(function, names, sizeof(names) / sizeof(names[0]));
 }
 
 /* Of those that answer to a thread without a context, and leave it without one. */
@@ -187,10 +189,7 @@ static bool needs_context(const char *function)
         "cudaGetDeviceCount",     "cudaSetDevice",         "cudaGetDevice",           SIM_NAME_OF(cudaGetDeviceProperties),
         "cudaDeviceGetAttribute", "cudaDeviceGetPCIBusId", "cudaDeviceCanAccessPeer", "cudaGetDriverEntryPointByVersion",
         "cuCtxGetCurrent",        "cuCtxSetCurrent"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(function, names[i]) == 0)
-            return false;
-    return true;
+    return !is_one_of(function, names, sizeof(names) / sizeof(names[0]));
 }
 
 static void use_context(struct sim_thread *self, const char *function)
@@ -243,6 +242,15 @@ bool sim_enter(const char *function, int *fault)
 }
 
 void sim_unlock(void) { sim_mutex_unlock(&sim.lock); }
+
+bool sim_is_to_fail(const char *function)
+{
+    int fault;
+    const bool fails = sim_enter(function, &fault);
+    const char *planned = sim.config.fault.function;
+    sim_unlock();
+    return fails && planned && strcmp(planned, function) == 0;
+}
 
 cudaError_t sim_leave(cudaError_t error)
 {

@@ -328,6 +328,8 @@ bool sim_enter(const char *function, int *fault);
 /* Keeps the last error, returns it. Drops the lock. */
 cudaError_t sim_leave(cudaError_t error);
 void sim_unlock(void);
+/* Of a library's call, which a lost device does not fail: that is told by what runs there. */
+bool sim_is_to_fail(const char *function);
 /* A wait's loop: somebody else has to do something first. False when nothing has happened for too long. */
 struct sim_patience {
     uint64_t begin_ns, progress;
