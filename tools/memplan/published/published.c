@@ -75,7 +75,17 @@ static void put_llmq(struct table *t)
             "allocated");
 }
 
-/* intelligent-machine-learning/dlrover: between two world sizes all that is not sharded cancels out. */
+/* intelligent-machine-learning/dlrover, on 8, 16, 32 and 64 GPUs: between two world sizes all that is not sharded cancels out. */
+static void put_atorch_rows(struct table *t, const char *run, const char *rule, const double bytes[4], const double mib_at[4])
+{
+    for (uint32_t i = 0; i + 1 < 4; i++) {
+        char what[96];
+        snprintf(what, sizeof(what), "ATorch %s, %u to %u GPUs", run, 8u << i, 16u << i);
+        put_row(t, what, rule, (bytes[i] - bytes[i + 1]) / 1048576, mib_at[i] - mib_at[i + 1], "MiB", 2,
+                "max allocated, difference");
+    }
+}
+
 static void put_atorch(struct table *t)
 {
     static const double mib_at[] = {39596.3, 34776.7, 32366.8, 31161.9};
@@ -83,13 +93,8 @@ static void put_atorch(struct table *t)
     if (!load(&c, "llama-2-7b"))
         return;
     const double p = (double)tool_model_config_parameters(&c);
-    for (int i = 0; i + 1 < 4; i++) {
-        const double few = 8 << i, many = 16 << i;
-        char what[96];
-        snprintf(what, sizeof(what), "ATorch FSDP Llama-2-7B, %.0f to %.0f GPUs", few, many);
-        put_row(t, what, "fp32 weights and two states: 12 P/W", 12 * p * (1 / few - 1 / many) / 1048576,
-                mib_at[i] - mib_at[i + 1], "MiB", 2, "max allocated, difference");
-    }
+    const double bytes[] = {12 * p / 8, 12 * p / 16, 12 * p / 32, 12 * p / 64};
+    put_atorch_rows(t, "FSDP Llama-2-7B", "fp32 weights and two states: 12 P/W", bytes, mib_at);
 }
 
 /* Frozen weights stay in fp32, as FSDP2 shards them; adapters are small. */
@@ -110,12 +115,7 @@ static void put_atorch_lora(struct table *t)
             .run = {.lora_rank = 8}};
         bytes[i] = (double)tool_system_stage(TOOL_SYSTEM_FSDP2, &shape, &s, 0).peak_bytes;
     }
-    for (uint32_t i = 0; i + 1 < 4; i++) {
-        char what[96];
-        snprintf(what, sizeof(what), "ATorch LoRA Llama-2-7B, %u to %u GPUs", 8u << i, 16u << i);
-        put_row(t, what, "FSDP2 (not ours), adapters of rank 8 assumed", (bytes[i] - bytes[i + 1]) / 1048576,
-                mib_at[i] - mib_at[i + 1], "MiB", 2, "max allocated, difference");
-    }
+    put_atorch_rows(t, "LoRA Llama-2-7B", "FSDP2 (not ours), adapters of rank 8 assumed", bytes, mib_at);
 }
 
 static void put_zero(struct table *t)
@@ -241,7 +241,7 @@ static void put_megatron_482(struct table *t)
     }
 }
 
-/* Tensor and pipeline parallel runs of ATorch, ZeRO-1: between two world sizes all but the optimizer's shards cancels out. */
+/* Tensor and pipeline parallel, ZeRO-1: only the optimizer's state is sharded. */
 static void put_atorch_3d(struct table *t)
 {
     static const double mib_at[] = {31132.3, 26309.4, 23901.8, 22695.7};
@@ -249,20 +249,15 @@ static void put_atorch_3d(struct table *t)
     if (!load(&c, "llama-2-7b"))
         return;
     const struct tool_shape shape = tool_shape_of(&c);
-    uint64_t bytes[4];
+    double bytes[4];
     for (uint32_t i = 0; i < 4; i++) {
         const struct tool_system_settings s = {
             .layout = {.ranks = 8u << i, .tensor = 2, .pipeline = 2, .context = 1, .expert = 1, .virtual_stages = 1, .batch = 1,
                        .seq = 4096, .micro_batches = 64},
             .strategy = EO_STRATEGY_ZERO1};
-        bytes[i] = tool_system_stage(TOOL_SYSTEM_MEGATRON, &shape, &s, 0).peak_bytes;
+        bytes[i] = (double)tool_system_stage(TOOL_SYSTEM_MEGATRON, &shape, &s, 0).peak_bytes;
     }
-    for (uint32_t i = 0; i + 1 < 4; i++) {
-        char what[96];
-        snprintf(what, sizeof(what), "ATorch 3D Llama-2-7B, tp 2, pp 2, %u to %u GPUs", 8u << i, 16u << i);
-        put_row(t, what, "12 bytes of a stage, in shards", (double)(bytes[i] - bytes[i + 1]) / 1048576,
-                mib_at[i] - mib_at[i + 1], "MiB", 2, "max allocated, difference");
-    }
+    put_atorch_rows(t, "3D Llama-2-7B, tp 2, pp 2", "12 bytes of a stage, in shards", bytes, mib_at);
 }
 
 static void put_deepspeed(struct table *t)
