@@ -45,8 +45,9 @@ const eo_transformer_config gpt2 = {.family = EO_FAMILY_GPT2, SMALL, .tied_head 
         .kind = EO_ROPE_LLAMA3, .factor = 8.3F, .low_freq_factor = 1, .high_freq_factor = 4.7F, .original_context = 6}},
     linear = {.family = EO_FAMILY_LLAMA, SMALL, .kv_head_count = 1, .mlp_width = 40,
               .rope_scaling = {.kind = EO_ROPE_LINEAR, .factor = 2.6F}};
-const struct known_model models[MODEL_COUNT] = {{"gpt2", &gpt2},   {"gpt2, its own head", &gpt2_wide}, {"llama", &llama}, {"llama, tied", &llama_tied},
-              {"qwen2", &qwen2}, {"qwen3", &qwen3},   {"llama3", &llama3}};
+const struct known_model models[MODEL_COUNT] = {
+    {"gpt2", &gpt2},   {"gpt2, its own head", &gpt2_wide}, {"llama", &llama},  {"llama, tied", &llama_tied},
+    {"qwen2", &qwen2}, {"qwen3", &qwen3},                  {"llama3", &llama3}};
 
 float value_of(const char *name, uint64_t index)
 {

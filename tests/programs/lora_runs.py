@@ -311,7 +311,8 @@ def check_peft():
     if not peers.has("peft, transformers"):
         skip("PEFT's logits", peers.lacks("peft and transformers"))
         return
-    done = run(peers.python, "-c", INSIDE, json.dumps(TOKENS), *MODELS, env=dict(os.environ, HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1"))
+    done = run(peers.python, "-c", INSIDE, json.dumps(TOKENS), *MODELS,
+               env=dict(os.environ, HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1"))
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     result(len(answers) == len(MODELS), "PEFT loads the adapters", [done.stderr])
     for answer in answers:
@@ -355,7 +356,8 @@ def check_document():
         text = open("text.txt", "rb").read()
         with open("train.bin", "wb") as file:
             file.write(struct.pack("<256i", 20240520, 1, len(text), *[0] * 253) + struct.pack(f"<{len(text)}H", *text))
-    programs = {"train": [train], "memplan": [memplan], "tools/tokenize": [peers.python, os.path.join(source, "tools/tokenize")]}
+    tokenize = [peers.python, os.path.join(source, "tools/tokenize")]
+    programs = {"train": [train], "memplan": [memplan], "tools/tokenize": tokenize}
     result(len(commands) == 7 and len(python) == 1, "docs/finetuning.md has its commands", commands)
     for command in commands:
         words = shlex.split(command)

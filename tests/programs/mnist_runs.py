@@ -49,7 +49,8 @@ def check_accuracy():
     if not peers.has("torch, numpy"):
         skip("PyTorch's is not better by more than 1 %", peers.lacks("torch"))
         return
-    peer = [float(run(peers.python, os.path.join(source, "examples/mnist/peer.py"), digits, str(seed)).stdout.split()[-2]) for seed in seeds]
+    program = os.path.join(source, "examples/mnist/peer.py")
+    peer = [float(run(peers.python, program, digits, str(seed)).stdout.split()[-2]) for seed in seeds]
     print(f"# PyTorch's: {peer}, mean {sum(peer) / len(peer):.2f} %")
     result(mean >= sum(peer) / len(peer) - 1, "PyTorch's is not better by more than 1 %", [own, peer])
 

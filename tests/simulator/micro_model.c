@@ -69,16 +69,17 @@ static bool describe(struct run *run)
     const struct micro_settings *settings = &run->settings;
     bool good = eo_model_create(&run->model, eo_model_params(.name = "micro", .log = &run->log)) == EO_OK;
     for (uint32_t l = 0; good && l < MICRO_LAYERS; l++) {
-        good = eo_model_add_layer(run->model, eo_layer_params(.name = micro_layers[l].name), NULL) == EO_OK &&
+        const struct micro_layer *layer = &micro_layers[l];
+        good = eo_model_add_layer(run->model, eo_layer_params(.name = layer->name), NULL) == EO_OK &&
                eo_model_add_parameter(run->model,
-                                      eo_parameter_params(.layer = l, .name = micro_layers[l].weight, .dim_count = 2,
-                                                          .dims = {micro_layers[l].out, micro_layers[l].in}, .float8_gather = true,
-                                                          .matrix = micro_layers[l].matrix,
-                                                          .frozen = settings->float8_frozen && micro_layers[l].matrix),
+                                      eo_parameter_params(.layer = l, .name = layer->weight, .dim_count = 2,
+                                                          .dims = {layer->out, layer->in}, .float8_gather = true,
+                                                          .matrix = layer->matrix,
+                                                          .frozen = settings->float8_frozen && layer->matrix),
                                       NULL) == EO_OK &&
                eo_model_add_parameter(run->model,
-                                      eo_parameter_params(.layer = l, .name = micro_layers[l].bias, .dim_count = 1,
-                                                          .dims = {micro_layers[l].out}, .group = 1, .no_weight_decay = true),
+                                      eo_parameter_params(.layer = l, .name = layer->bias, .dim_count = 1,
+                                                          .dims = {layer->out}, .group = 1, .no_weight_decay = true),
                                       NULL) == EO_OK;
     }
     for (uint32_t p = 0; good && p < MICRO_POSITIONS; p++) {

@@ -282,7 +282,8 @@ static eo_status put_weights(struct rank *self)
 static eo_status get_weights(struct rank *self)
 {
     for (uint32_t l = 0; l < MICRO_LAYERS; l++) {
-        float *weight = self->run->result->weights + micro_layers[l].offset, *bias = weight + micro_layers[l].in * micro_layers[l].out;
+        float *weight = self->run->result->weights + micro_layers[l].offset;
+        float *bias = weight + micro_layers[l].in * micro_layers[l].out;
         TRY(eo_weights_read(self->runtime, micro_layers[l].weight, self->rank == 0 ? weight : NULL));
         TRY(eo_weights_read(self->runtime, micro_layers[l].bias, self->rank == 0 ? bias : NULL));
     }

@@ -11,7 +11,7 @@ python = os.environ.get("EO_PEERS_PYTHON", "")
 
 def has(packages):
     """Whether it imports these, named with commas between them."""
-    return python != "" and subprocess.run([python, "-c", "import " + packages], capture_output=True, check=False).returncode == 0
+    return python and subprocess.run([python, "-c", "import " + packages], capture_output=True, check=False).returncode == 0
 
 
 def lacks(packages):

@@ -24,26 +24,14 @@ static int print_localised(char *to, size_t bytes, const char *format, ...)
 #define snprintf print_localised
 #include "base/json_writer.h"
 #undef snprintf
+#include "tests/unit/written.h"
 
-struct written {
-    char text[2048];
-    size_t used;
-};
-
-static void take(void *user, const char *text, size_t bytes)
-{
-    struct written *out = user;
-    cr_assert_lt(out->used + bytes, sizeof(out->text));
-    memcpy(out->text + out->used, text, bytes);
-    out->text[out->used += bytes] = '\0';
-}
-
-#define EXPECT_JSON(style, wanted, ...)                                       \
-    do {                                                                      \
-        struct written out = {.used = 0};                                     \
-        struct eo_json json = {.write = take, .user = &out, .indent = style}; \
-        eo_json_write(&json, __VA_ARGS__);                                    \
-        cr_expect_str_eq(out.text, wanted);                                   \
+#define EXPECT_JSON(style, wanted, ...)                                               \
+    do {                                                                              \
+        struct written out = {.used = 0};                                             \
+        struct eo_json json = {.write = take_written, .user = &out, .indent = style}; \
+        eo_json_write(&json, __VA_ARGS__);                                            \
+        cr_expect_str_eq(out.text, wanted);                                           \
     } while (0)
 
 /* Goal: structure comes of the template, commas and spaces of the writer. */
@@ -59,7 +47,7 @@ Test(json_writer, a_template_is_its_own_picture)
 Test(json_writer, pieces_make_one_document)
 {
     struct written out = {.used = 0};
-    struct eo_json json = {.write = take, .user = &out};
+    struct eo_json json = {.write = take_written, .user = &out};
     eo_json_write(&json, "{'rows':");
     eo_json_write(&json, "[");
     for (int i = 0; i < 3; i++)

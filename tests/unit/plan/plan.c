@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/unit/written.h"
+
 /*
  * Plans are equal exactly where model and settings are: their fingerprints tell.
  * Method: each setting changed alone, and models that differ in one thing, all against each other; and twice the same.
@@ -268,33 +270,19 @@ Test(plan, simulation_adds_up)
  * What is printed and written holds every row and operation.
  * Method: names looked up in the texts, braces of the JSON counted.
  */
-struct text {
-    char bytes[1 << 19];
-    size_t used;
-};
-
-static void collect(void *user, const char *text, size_t bytes)
-{
-    struct text *out = user;
-    cr_assert_lt(out->used + bytes, sizeof(out->bytes));
-    memcpy(out->bytes + out->used, text, bytes);
-    out->used += bytes;
-    out->bytes[out->used] = '\0';
-}
-
 Test(plan, texts_name_every_row)
 {
-    static struct text text, json;
+    static struct written text, json;
     eo_model *model = eo_plan_model("tied");
     eo_plan *plan = plan_of(model, eo_plan_params(.rank_count = 2));
-    eo_plan_print(plan, collect, &text);
-    eo_plan_write_json(plan, collect, &json);
+    eo_plan_print(plan, take_written, &text);
+    eo_plan_write_json(plan, take_written, &json);
     eo_plan_summary summary;
     eo_plan_get_summary(plan, &summary);
     for (uint32_t r = 0; r < summary.row_count; r++) {
         eo_plan_row row;
         cr_assert_eq(eo_plan_get_row(plan, r, &row), EO_OK);
-        cr_assert(strstr(json.bytes, row.name), "%s", row.name);
+        cr_assert(strstr(json.text, row.name), "%s", row.name);
     }
     eo_plan_row row;
     cr_assert_eq(eo_plan_get_row(plan, summary.row_count, &row), EO_ERR_INVALID);
@@ -302,14 +290,14 @@ Test(plan, texts_name_every_row)
     cr_assert_eq(eo_plan_get_operation(plan, EO_LIST_STEADY, summary.operation_count, &operation), EO_ERR_INVALID);
     int depth = 0;
     for (size_t i = 0; i < json.used; i++) {
-        depth += json.bytes[i] == '{' || json.bytes[i] == '[';
-        depth -= json.bytes[i] == '}' || json.bytes[i] == ']';
+        depth += json.text[i] == '{' || json.text[i] == '[';
+        depth -= json.text[i] == '}' || json.text[i] == ']';
         cr_assert(depth > 0 || i + 2 >= json.used);
     }
     cr_assert_eq(depth, 0);
-    cr_assert(strstr(text.bytes, "gather"));
-    cr_assert(strstr(json.bytes, "\"always_live\":true") && strstr(json.bytes, "\"always_live\":false"));
-    cr_assert(strstr(json.bytes, "\"layer\":1") && strstr(json.bytes, "\"position\":1"));
+    cr_assert(strstr(text.text, "gather"));
+    cr_assert(strstr(json.text, "\"always_live\":true") && strstr(json.text, "\"always_live\":false"));
+    cr_assert(strstr(json.text, "\"layer\":1") && strstr(json.text, "\"position\":1"));
     eo_plan_destroy(&plan);
     eo_model_destroy(&model);
 }
@@ -343,7 +331,7 @@ Test(plan, texts_have_every_setting)
         {.reduce_dtype = EO_DTYPE_BF16},
     };
     enum { COUNT = sizeof(settings) / sizeof(settings[0]) };
-    static struct text text, heads[2][COUNT + 1];
+    static struct written text, heads[2][COUNT + 1];
     eo_model *model = eo_plan_model("edges");
     for (uint32_t k = 0; k <= COUNT; k++) {
         eo_plan_params params = k < COUNT ? settings[k] : (eo_plan_params){0};
@@ -351,16 +339,16 @@ Test(plan, texts_have_every_setting)
         eo_plan *plan = plan_of(model, &params);
         for (int form = 0; form < 2; form++) {
             text.used = 0;
-            (form ? eo_plan_write_json : eo_plan_print)(plan, collect, &text);
-            char *end = strstr(text.bytes, form ? "arena_bytes" : "bytes of one rank"),
-                 *print = strstr(text.bytes, "fingerprint ");
+            (form ? eo_plan_write_json : eo_plan_print)(plan, take_written, &text);
+            char *end = strstr(text.text, form ? "arena_bytes" : "bytes of one rank"),
+                 *print = strstr(text.text, "fingerprint ");
             cr_assert(end);
             if (print && print < end)
                 memset(print, ' ', strlen("fingerprint ") + 16);
             *end = '\0';
-            memcpy(heads[form][k].bytes, text.bytes, (size_t)(end - text.bytes) + 1);
+            memcpy(heads[form][k].text, text.text, (size_t)(end - text.text) + 1);
             for (uint32_t before = 0; before < k; before++)
-                cr_expect_str_neq(heads[form][k].bytes, heads[form][before].bytes, "settings %u and %u, form %d", before, k,
+                cr_expect_str_neq(heads[form][k].text, heads[form][before].text, "settings %u and %u, form %d", before, k,
                                   form);
         }
         eo_plan_destroy(&plan);

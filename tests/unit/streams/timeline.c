@@ -10,19 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct output {
-    char text[65536];
-    size_t used;
-};
-
-static void take_output(void *user, const char *text, size_t bytes)
-{
-    struct output *output = user;
-    cr_assert_lt(output->used + bytes, sizeof(output->text));
-    memcpy(output->text + output->used, text, bytes);
-    output->used += bytes;
-    output->text[output->used] = '\0';
-}
+#include "tests/unit/written.h"
 
 /* A reader of JSON (RFC 8259) that only says where a value ends; NULL where the text is none. */
 static const char *skip_value(const char *c);
@@ -104,7 +92,7 @@ static const char *skip_value(const char *c)
     }
 }
 
-static void assert_json(const struct output *output)
+static void assert_json(const struct written *output)
 {
     const char *end = skip_value(output->text);
     cr_assert(end && *skip_space(end) == '\0', "not JSON:\n%s", output->text);
@@ -148,7 +136,7 @@ Test(timeline, keeps_the_latest_entries)
 {
     enum { CAPACITY = 5, ADDED = 13 };
     struct eo_timeline timeline;
-    struct output output = {.used = 0};
+    struct written output = {.used = 0};
     cr_assert_eq(eo_timeline_init(&timeline, CAPACITY), EO_OK);
     for (uint32_t i = 0; i < ADDED; i++) {
         struct eo_timeline_entry *entry = eo_timeline_add(&timeline);
@@ -159,7 +147,7 @@ Test(timeline, keeps_the_latest_entries)
                                             .span = {1000 * i + 1, 1000 * i + 1, 1000 * i + 5}};
     }
     cr_expect_eq(timeline.count, ADDED);
-    eo_timeline_write(&timeline, 0, take_output, &output);
+    eo_timeline_write(&timeline, 0, take_written, &output);
     assert_json(&output);
     const char *previous = output.text;
     for (uint32_t i = 0; i < ADDED; i++) {
@@ -177,9 +165,9 @@ Test(timeline, keeps_the_latest_entries)
 Test(timeline, without_entries_is_json)
 {
     struct eo_timeline timeline;
-    struct output output = {.used = 0};
+    struct written output = {.used = 0};
     cr_assert_eq(eo_timeline_init(&timeline, 4), EO_OK);
-    eo_timeline_write(&timeline, 3, take_output, &output);
+    eo_timeline_write(&timeline, 3, take_written, &output);
     assert_json(&output);
     cr_expect_eq(occurrences(output.text, "\"rank 3\""), 1);
     cr_expect_eq(occurrences(output.text, "\"compute\""), 1);
@@ -197,13 +185,13 @@ Test(timeline, without_entries_is_json)
 Test(timeline, writes_slices_and_waits)
 {
     struct eo_timeline timeline;
-    struct output output = {.used = 0};
+    struct written output = {.used = 0};
     cr_assert_eq(eo_timeline_init(&timeline, 10), EO_OK);
     add(&timeline, "forward", EO_QUEUE_COMPUTE, 1000001, 1002001, 1502003);
     add(&timeline, "at once", EO_QUEUE_COMPUTE, 2000000, 2000000, 2500000);
     add(&timeline, "gather", EO_QUEUE_COMM, 1000, 5000, 9000)->live_bytes = 4096;
     add(&timeline, "unfinished", EO_QUEUE_COMM, 1000, 0, 0);
-    eo_timeline_write(&timeline, 7, take_output, &output);
+    eo_timeline_write(&timeline, 7, take_written, &output);
     assert_json(&output);
     cr_expect_eq(occurrences(output.text, "\"name\":\"wait\""), 1, "%s", output.text);
     cr_expect_eq(occurrences(output.text, "\"ts\":1000.001,\"dur\":2.000"), 1, "the wait");
@@ -236,8 +224,8 @@ Test(timeline, escapes_names)
     cr_assert_eq(eo_timeline_init(&timeline, 10), EO_OK);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         add(&timeline, names[i][0], EO_QUEUE_COMPUTE, 1, 1, 2);
-    struct output output = {.used = 0};
-    eo_timeline_write(&timeline, 0, take_output, &output);
+    struct written output = {.used = 0};
+    eo_timeline_write(&timeline, 0, take_written, &output);
     assert_json(&output);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         cr_expect_eq(occurrences(output.text, names[i][1]), 1, "%s in\n%s", names[i][1], output.text);

@@ -75,7 +75,7 @@ static void put_llmq(struct table *t)
             "allocated");
 }
 
-/* intelligent-machine-learning/dlrover, on 8, 16, 32 and 64 GPUs: between two world sizes all that is not sharded cancels out. */
+/* intelligent-machine-learning/dlrover, on 8 to 64 GPUs: between two world sizes all that is not sharded cancels out. */
 static void put_atorch_rows(struct table *t, const char *run, const char *rule, const double bytes[4], const double mib_at[4])
 {
     for (uint32_t i = 0; i + 1 < 4; i++) {
