@@ -9,20 +9,31 @@
 #include <signal.h>
 #include <stddef.h>
 
-/*
- * Starts a thread that takes no signal of the process: these are the trainer's, and a handler would run at a time nobody
- * expects. Those that a thread's own fault raises stay as its caller has them, for a handler that tells of it. 0, or an errno.
- */
-static inline int eo_thread_start(pthread_t *thread, void *(*run)(void *argument), void *argument)
+/* The calling thread takes no signal until the next call. Those that a thread's own fault raises stay as its caller has them,
+ * for a handler that tells of it. */
+static inline void eo_signals_hold(sigset_t *before)
 {
     static const int faults[] = {SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
-    sigset_t others, before;
+    sigset_t others;
     sigfillset(&others);
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
         sigdelset(&others, faults[i]);
-    pthread_sigmask(SIG_BLOCK, &others, &before);
+    pthread_sigmask(SIG_BLOCK, &others, before);
+}
+
+static inline void eo_signals_release(const sigset_t *before)
+{
+    pthread_sigmask(SIG_SETMASK, before, NULL);
+}
+
+/* Starts a thread that takes no signal of the process: these are the trainer's, and a handler would run at a time nobody
+ * expects. 0, or an errno. */
+static inline int eo_thread_start(pthread_t *thread, void *(*run)(void *argument), void *argument)
+{
+    sigset_t before;
+    eo_signals_hold(&before);
     const int error = pthread_create(thread, NULL, run, argument);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    eo_signals_release(&before);
     return error;
 }
 

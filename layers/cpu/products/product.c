@@ -22,6 +22,7 @@
 #include <oneapi/dnnl/dnnl.h>
 #include <oneapi/dnnl/dnnl_debug.h>
 
+#include "base/thread.h"
 #include "layers/kernel_table.h"
 #include "layers/split.h"
 
@@ -104,7 +105,13 @@ static eo_status product_status(const eo_team *team, const struct eo_multiply *p
     return status == dnnl_out_of_memory ? EO_ERR_NO_MEMORY : EO_ERR_DEVICE;
 }
 
-/* One part a thread, k never cut. The longer side is cut, in multiples of the block that oneDNN computes. */
+/*
+ * One part a thread, k never cut. The longer side is cut, in multiples of the block that oneDNN computes.
+ *
+ * Up to version 3.11 oneDNN's kernels keep a pointer into their buffer in the stack pointer
+ * (https://github.com/uxlfoundation/oneDNN/issues/4845): the system would write a handler's frame into the heap. So no signal
+ * comes during a product; the team's other threads take none ever.
+ */
 enum { PRODUCT_BLOCK = 48 };
 
 eo_status eo_cpu_multiply(eo_team *team, const struct eo_multiply *p)
@@ -114,7 +121,10 @@ eo_status eo_cpu_multiply(eo_team *team, const struct eo_multiply *p)
     if (p->m == 0 || p->n == 0)
         return EO_OK;
     job.part = eo_split_up(eo_split_up(side, eo_team_thread_count(team)), PRODUCT_BLOCK) * PRODUCT_BLOCK;
+    sigset_t before;
+    eo_signals_hold(&before);
     eo_team_run(team, (uint32_t)eo_split_up(side, job.part), product_task, &job);
+    eo_signals_release(&before);
     return product_status(team, p, job.status);
 }
 

@@ -7,8 +7,10 @@
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/time.h>
 #include <time.h>
 
 #include <oneapi/dnnl/dnnl.h>
@@ -121,6 +123,50 @@ Test(product, repeats_its_bits_for_one_team)
         cr_assert_eq(memcmp(first, again, M * N * sizeof(float)), 0);
     }
     eo_team_destroy(&team);
+    guards_free();
+}
+
+/* ---- signals ---- */
+
+static char *stack_begin, *stack_end;
+static volatile sig_atomic_t handled, handled_elsewhere;
+
+static void look_where_it_runs(int number)
+{
+    char here = (char)number;
+    handled++;
+    handled_elsewhere += &here < stack_begin || &here >= stack_end;
+}
+
+static void find_stack(void)
+{
+    pthread_attr_t attributes;
+    void *begin;
+    size_t bytes;
+    cr_assert_eq(pthread_getattr_np(pthread_self(), &attributes), 0);
+    cr_assert_eq(pthread_attr_getstack(&attributes, &begin, &bytes), 0);
+    pthread_attr_destroy(&attributes);
+    stack_begin = begin;
+    stack_end = stack_begin + bytes;
+}
+
+/* oneDNN's kernels move the stack pointer into the heap: a handler would run, and write, there. */
+Test(product, a_handler_of_signals_runs_on_the_stack)
+{
+    enum { M = 256, N = 64, K = 256, HANDLED = 100 };
+    const struct itimerval often = {{0, 200}, {0, 200}}, never = {0};
+    const float *a = guarded_random(M * K, -1, 1), *b = guarded_random(K * N, -1, 1);
+    float *c = guarded(M * N);
+    const struct eo_multiply product = {
+        .types = FP32, .c = c, .c_stride = N, .a = {a, K, false}, .b = {b, N, false}, .m = M, .n = N, .k = K};
+    find_stack();
+    cr_assert_eq(eo_kernels_cpu_ops.multiply(NULL, &product), EO_OK); /* makes the kernel, which takes longer */
+    cr_assert_neq(signal(SIGALRM, look_where_it_runs), SIG_ERR);
+    cr_assert_eq(setitimer(ITIMER_REAL, &often, NULL), 0);
+    while (handled < HANDLED)
+        cr_assert_eq(eo_kernels_cpu_ops.multiply(NULL, &product), EO_OK);
+    cr_assert_eq(setitimer(ITIMER_REAL, &never, NULL), 0);
+    cr_assert_eq(handled_elsewhere, 0, "%d of %d", (int)handled_elsewhere, (int)handled);
     guards_free();
 }
 
