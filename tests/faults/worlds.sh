@@ -252,6 +252,13 @@ kill -CONT $pid
 wait $pid
 [ $? = 0 ] && [ "$(grep -c through "$work/out")" = 2 ]
 result $? 'signals that were ignored when launch was started stay ignored'
+if command -v script >/dev/null; then
+    run timeout 20 script -qec "stty tostop && '$launch' -n 2 echo through" /dev/null
+    [ $status = 0 ] && [ "$(grep -c through "$work/out")" = 2 ]
+    result $? 'a terminal that stops writers in the background lets ranks write'
+else
+    skip 'a terminal that stops writers in the background' 'no script'
+fi
 run "$launch" -n 0 true
 [ $status = 2 ] && run "$launch" -n 2 && [ $status = 2 ]
 result $? 'launch refuses what makes no sense with status 2'

@@ -110,6 +110,7 @@ static void become_rank(const struct tool_launch *launch, uint32_t rank, const c
     setenv("EVENODD_TOKEN", token, 1);
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGXFSZ, SIG_DFL); /* ignored by us (tool_arguments_parse), and inherited */
+    signal(SIGTTOU, SIG_IGN); /* in the background of a terminal, a rank would be stopped by what it writes (stty tostop) */
     execvp(launch->command[0], launch->command);
     dprintf(STDERR_FILENO, "%s: %s: %s\n", program_invocation_short_name, launch->command[0], strerror(errno));
     _exit(EXIT_NOT_STARTED);
