@@ -90,6 +90,24 @@ wait $pid
 [ $? = 0 ] && grep -q 'interrupted after step' out && "$python" "$check" log stopped.jsonl >>out 2>>err
 result $? 'Ctrl-C ends after the current step, with the summary, and exit status 0'
 rm stopped.jsonl
+twice() # SIGNAL SECONDS GIGABYTES_A_SECOND: the second one some time behind the first, within a step, for which the link is slow
+{
+    env --default-signal=INT "$train" $endless --fabric "$3,0" >out 2>err &
+    pid=$!
+    until [ -s stopped.jsonl ] || ! kill -0 $pid 2>/dev/null; do sleep 0.05; done
+    kill "-$1" $pid
+    sleep "$2"
+    kill "-$1" $pid
+    wait $pid
+    status=$?
+    rm stopped.jsonl
+}
+twice TERM 0.1 0.003
+[ $status = 0 ] && grep -q 'interrupted after step' out
+result $? 'what a job sends to all of its processes, and a launcher sends on, is one SIGTERM'
+twice INT 0.7 0.0001
+[ $status = 130 ] && ! grep -q 'interrupted after step' out
+result $? 'a second Ctrl-C ends at once'
 "$train" $endless >out 2>err &
 pid=$!
 await_steps 5

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -17,6 +18,7 @@
 #include "tools/run/sample.h"
 #include "tools/run/step.h"
 #include "tools/shared/arguments.h"
+#include "tools/shared/clock.h"
 #include "tools/shared/weights_hash.h"
 
 enum { PROMPT_TOKENS = 32, SAMPLE_DEFAULT = 160 };
@@ -24,11 +26,21 @@ static const double sample_temperature = 0.8;
 
 static volatile sig_atomic_t interrupted;
 
-/* The first Ctrl-C ends after the current step; the second one ends at once. */
+/*
+ * The first Ctrl-C ends after the current step; a second one ends at once. What comes right behind the first is the same one:
+ * who ends all processes of a job (systemd, scancel) reaches a rank, and reaches it again by its launcher.
+ */
 static void on_interrupt(int number)
 {
+    enum { SAME_NS = 500000000 };
+    static _Atomic uint64_t first_ns[NSIG];
+    const uint64_t now_ns = tool_now_ns();
+    uint64_t before_ns = 0;
+    if (!atomic_compare_exchange_strong(&first_ns[number], &before_ns, now_ns) && now_ns - before_ns > SAME_NS) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
     interrupted = 1;
-    signal(number, SIG_DFL);
 }
 
 /* One that was ignored when train began (a shell's background job) stays so. */
