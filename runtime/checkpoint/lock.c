@@ -12,10 +12,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/reserve.h"
 #include "runtime/checkpoint/files.h"
 
-enum { OWNER_BYTES = 128, WAIT_TENTHS = 50 };
+enum { OWNER_BYTES = 128, WAIT_S = 5 };
+#define LOCK_LOOK_NS UINT64_C(100000000)
 
 /* What others may have put there in its place is not waited for, and not followed. */
 static int open_lock(const char *path, int way)
@@ -52,12 +54,13 @@ static int lock_file(const char *path)
 /* A job that was started again may find the lock in the hands of its former life, which is about to end. */
 static int lock_file_soon(const char *path, const char *folder, const eo_log *log)
 {
-    const struct timespec pause = {0, 100000000};
+    const struct timespec pause = {0, LOCK_LOOK_NS};
+    struct eo_stopwatch waited = eo_stopwatch_start(); /* a trainer's signals end a pause early */
     int file = lock_file(path);
     if (file < 0 && errno == EWOULDBLOCK)
         eo_log_write(log, EO_LOG_WARN, "%s: another run writes checkpoints there: waiting for its end, for at most %d seconds",
-                     folder, WAIT_TENTHS / 10);
-    for (int tenths = 0; file < 0 && errno == EWOULDBLOCK && tenths < WAIT_TENTHS; tenths++) {
+                     folder, WAIT_S);
+    while (file < 0 && errno == EWOULDBLOCK && eo_stopwatch_look(&waited, 2 * LOCK_LOOK_NS) < WAIT_S * UINT64_C(1000000000)) {
         nanosleep(&pause, NULL);
         file = lock_file(path);
     }

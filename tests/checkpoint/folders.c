@@ -3,11 +3,14 @@
  * The folder that checkpoints are written to: a step saved once more where names cannot be exchanged or renamed, a second run
  * in it, and folders that cannot be made, written to or locked.
  */
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "disk.h"
@@ -115,18 +118,47 @@ static void over_layers(void)
     CHECK_THAT(access(path, F_OK) != 0 && saved_folder_hash(folder) != 0);
 }
 
+static atomic_bool is_interrupted;
+
+static void do_nothing(int number)
+{
+    (void)number;
+}
+
+/* A trainer's timer, say. */
+static void *interrupt_often(void *thread)
+{
+    while (atomic_load(&is_interrupted)) {
+        pthread_kill(*(pthread_t *)thread, SIGUSR1);
+        usleep(1000);
+    }
+    return NULL;
+}
+
+/* The end of the first one is waited for during seconds. */
+static void refuse_second_run(struct saved_rank *self)
+{
+    pthread_t other, own = pthread_self();
+    eo_saver *second;
+    const time_t begin = time(NULL);
+    saved_log_clear();
+    atomic_store(&is_interrupted, true);
+    CHECK_THAT(signal(SIGUSR1, do_nothing) != SIG_ERR && pthread_create(&other, NULL, interrupt_often, &own) == 0);
+    CHECK_THAT(eo_saver_create(&second, eo_saver_params(.runtime = self->runtime, .folder = folder)) == EO_ERR_INVALID &&
+               !second);
+    atomic_store(&is_interrupted, false);
+    CHECK_THAT(pthread_join(other, NULL) == 0 && time(NULL) - begin >= 4);
+    CHECK_THAT(strstr(saved_log_text(), "another run writes checkpoints there (process "));
+}
+
 /* Rank 0's is the saver that locks; the other run's is one of a second saver here. */
 static void second_run(struct saved_rank *self)
 {
     eo_saver *first, *second;
     saved_initialise(self);
     CHECK_THAT(eo_saver_create(&first, eo_saver_params(.runtime = self->runtime, .folder = folder)) == EO_OK);
-    if (self->rank == 0) {
-        saved_log_clear();
-        CHECK_THAT(eo_saver_create(&second, eo_saver_params(.runtime = self->runtime, .folder = folder)) == EO_ERR_INVALID &&
-                   !second);
-        CHECK_THAT(strstr(saved_log_text(), "another run writes checkpoints there (process "));
-    }
+    if (self->rank == 0)
+        refuse_second_run(self);
     const pid_t child = self->rank == 0 ? fork() : -1; /* a data loader, say, which has the lock's file open too */
     if (child == 0)
         for (;;)

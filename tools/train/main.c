@@ -28,7 +28,7 @@ static volatile sig_atomic_t interrupted;
 
 /*
  * The first Ctrl-C ends after the current step; a second one ends at once. What comes right behind the first is the same one:
- * who ends all processes of a job (systemd, scancel) reaches a rank, and reaches it again by its launcher.
+ * `timeout` sends it twice, and who ends all processes of a job (systemd, scancel) reaches a rank again by its launcher.
  */
 static void on_interrupt(int number)
 {
