@@ -6,13 +6,13 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <arpa/inet.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/own_files.h"
 
 enum { BACKLOG = 4096 };
 
@@ -173,90 +173,17 @@ struct eo_address eo_address_within_host(const struct eo_secret *secret, const c
     return out;
 }
 
-/* ---- those that are open ---- */
-
-/* A forked child that runs no other program would keep them: the other ends would wait for a process that has ended, and
- * names stay in use. So it closes all of them; the mutex is held during a fork. */
-static struct {
-    pthread_mutex_t mutex;
-    int *all;
-    uint32_t count, room;
-} opened = {.mutex = PTHREAD_MUTEX_INITIALIZER};
-
-static void before_fork(void)
-{
-    pthread_mutex_lock(&opened.mutex);
-}
-
-static void after_fork(void)
-{
-    pthread_mutex_unlock(&opened.mutex);
-}
-
-static void close_in_child(void)
-{
-    for (uint32_t i = 0; i < opened.count; i++)
-        close(opened.all[i]);
-    opened.count = 0;
-    pthread_mutex_unlock(&opened.mutex);
-}
-
-static void watch_forks(void)
-{
-    (void)pthread_atfork(before_fork, after_fork, close_in_child);
-}
-
-static void begin_opening(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, watch_forks);
-    pthread_mutex_lock(&opened.mutex);
-}
-
-/* What was opened since, or -1, with its errno. */
-static int end_opening(int fd)
-{
-    if (fd >= 0 && opened.count == opened.room) {
-        const uint32_t room = opened.room ? 2 * opened.room : 16;
-        int *all = realloc(opened.all, room * sizeof(*all));
-        if (all) {
-            opened.all = all;
-            opened.room = room;
-        } else {
-            close(fd);
-            fd = -1;
-            errno = ENOMEM;
-        }
-    }
-    if (fd >= 0)
-        opened.all[opened.count++] = fd;
-    pthread_mutex_unlock(&opened.mutex);
-    return fd;
-}
-
-void eo_socket_close(int fd)
-{
-    pthread_mutex_lock(&opened.mutex);
-    for (uint32_t i = 0; i < opened.count; i++)
-        if (opened.all[i] == fd) {
-            opened.all[i] = opened.all[--opened.count];
-            break;
-        }
-    close(fd);
-    if (opened.count == 0) {
-        free(opened.all);
-        opened.all = NULL;
-        opened.room = 0;
-    }
-    pthread_mutex_unlock(&opened.mutex);
-}
-
 /* ---- sockets ---- */
 
 static int new_socket(int family)
 {
-    begin_opening();
-    return end_opening(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    eo_own_files_begin();
+    return eo_own_files_end(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+void eo_socket_close(int fd)
+{
+    eo_own_file_close(fd);
 }
 
 int eo_socket_listen(struct eo_address *address)
@@ -293,8 +220,8 @@ int eo_socket_dial(const struct eo_address *address)
 int eo_socket_accept(int listener, char *name, size_t bytes)
 {
     struct eo_address from = {.bytes = sizeof(from.storage)};
-    begin_opening();
-    const int fd = end_opening(accept4(listener, any_of(&from), &from.bytes, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    eo_own_files_begin();
+    const int fd = eo_own_files_end(accept4(listener, any_of(&from), &from.bytes, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd < 0)
         return -1;
     eo_address_text(&from, name, bytes);

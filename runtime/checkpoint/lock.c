@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * One run at a time writes checkpoints to a folder: two would put files of different trainings into one checkpoint. The
- * kernel gives the lock back when the process and those it has forked end, however they end; the file stays.
+ * kernel gives the lock back when the process ends, however it ends; the file stays.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/own_files.h"
 #include "base/reserve.h"
 #include "runtime/checkpoint/files.h"
 
@@ -38,12 +39,14 @@ static int lock_file(const char *path)
 {
     static const int ways[] = {O_RDONLY, O_RDWR};
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
-        const int file = open_lock(path, ways[i]);
+        int file = open_lock(path, ways[i]); /* a file server may take its time */
+        eo_own_files_begin();
+        file = eo_own_files_end(file);
         if (file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0)
             return file;
         const int number = errno;
         if (file >= 0)
-            close(file);
+            eo_own_file_close(file);
         errno = number;
         if (number != EBADF)
             break;
@@ -139,11 +142,11 @@ void eo_checkpoint_remove_made(const char *folder)
     (void)rmdir(folder);
 }
 
-/* What the trainer has forked has the file open too: closing ours alone would keep the lock. */
+/* What the trainer has cloned by other calls than fork has the file open too: closing ours alone would keep the lock. */
 void eo_checkpoint_unlock(int file)
 {
     if (file < 0)
         return;
     (void)flock(file, LOCK_UN);
-    close(file);
+    eo_own_file_close(file);
 }

@@ -151,6 +151,24 @@ static void refuse_second_run(struct saved_rank *self)
     CHECK_THAT(strstr(saved_log_text(), "another run writes checkpoints there (process "));
 }
 
+/* The kernel keeps a lock until all have closed the file: a data loader may outlive a rank that is killed. */
+static bool child_has_lock(void)
+{
+    int status = 1;
+    const pid_t child = fork();
+    if (child == 0) {
+        char path[300], target[300] = "";
+        bool has = false;
+        for (int fd = 0; fd < 100; fd++) {
+            snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+            const ssize_t bytes = readlink(path, target, sizeof(target));
+            has = has || (bytes > 6 && memcmp(target + bytes - 6, "/.lock", 6) == 0);
+        }
+        _exit(has);
+    }
+    return waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+}
+
 /* Rank 0's is the saver that locks; the other run's is one of a second saver here. */
 static void second_run(struct saved_rank *self)
 {
@@ -159,7 +177,8 @@ static void second_run(struct saved_rank *self)
     CHECK_THAT(eo_saver_create(&first, eo_saver_params(.runtime = self->runtime, .folder = folder)) == EO_OK);
     if (self->rank == 0)
         refuse_second_run(self);
-    const pid_t child = self->rank == 0 ? fork() : -1; /* a data loader, say, which has the lock's file open too */
+    CHECK_THAT(self->rank != 0 || !child_has_lock());
+    const pid_t child = self->rank == 0 ? fork() : -1; /* a data loader, say */
     if (child == 0)
         for (;;)
             pause();
