@@ -60,6 +60,22 @@ static size_t next_piece(struct patient *p, char piece[PIPE_BUF])
     return bytes;
 }
 
+/* Waits until all is written; else an errno. */
+static int write_patiently(int fd, const char *data, size_t bytes)
+{
+    for (size_t done = 0; done < bytes;) {
+        const ssize_t written = write(fd, data + done, bytes - done);
+        if (written < 0 && errno == EAGAIN) { /* whoever has the other end has made it so */
+            struct pollfd file = {fd, POLLOUT, 0};
+            (void)poll(&file, 1, -1);
+        } else if (written < 0 && errno != EINTR) {
+            return errno;
+        }
+        done += written > 0 ? (size_t)written : 0;
+    }
+    return 0;
+}
+
 static void *write_kept(void *patient)
 {
     struct patient *p = patient;
@@ -69,20 +85,9 @@ static void *write_kept(void *patient)
         while (p->begin == p->end && p->left_out == 0)
             pthread_cond_wait(&p->changed, &p->mutex);
         const size_t bytes = next_piece(p, piece), kept = p->end - p->begin;
-        size_t done = 0;
         p->writes = true;
         pthread_mutex_unlock(&p->mutex);
-        while (done < bytes) { /* waits */
-            const ssize_t written = write((int)(p - patients), piece + done, bytes - done);
-            if (written < 0 && errno == EAGAIN) { /* whoever has the other end has made it so */
-                struct pollfd file = {(int)(p - patients), POLLOUT, 0};
-                (void)poll(&file, 1, -1);
-            } else if (written < 0 && errno != EINTR) {
-                break;
-            }
-            done += written > 0 ? (size_t)written : 0;
-        }
-        const int error = done < bytes ? errno : 0;
+        const int error = write_patiently((int)(p - patients), piece, bytes);
         pthread_mutex_lock(&p->mutex);
         p->writes = false;
         if (error)
@@ -124,7 +129,7 @@ static size_t write_now(struct patient *p, const char *data, size_t bytes, int *
     while (done < bytes) {
         const size_t piece = bytes - done < PIPE_BUF ? bytes - done : PIPE_BUF;
         struct pollfd file = {(int)(p - patients), POLLOUT, 0};
-        if (poll(&file, 1, 0) == 0)
+        if (poll(&file, 1, 0) != 1) /* a signal ends it too, and a write would wait */
             break;
         const ssize_t written = write((int)(p - patients), data + done, piece);
         if (written < 0 && errno == EAGAIN)
@@ -148,7 +153,7 @@ static ssize_t write_stream(void *patient, const char *data, size_t bytes)
         done = write_now(p, data, bytes, &error);
     if (!error && done < bytes) {
         if (!start_thread(p)) /* then as ever */
-            done += write((int)(p - patients), data + done, bytes - done) > 0 ? bytes - done : 0;
+            error = write_patiently((int)(p - patients), data + done, bytes - done);
         else if (p->left_out > 0 || !keep(p, data + done, bytes - done))
             p->left_out += bytes - done;
         pthread_cond_broadcast(&p->changed);
