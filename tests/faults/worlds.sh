@@ -241,6 +241,17 @@ wait $pid
 [ $? = 0 ] && [ "$(grep -c stop "$work/out")" = 2 ]
 result $? 'ranks that are stopped are woken to end by SIGINT'
 rm "$work"/up-*
+env --default-signal=INT "$launch" -n 2 --grace 0 sh -c 'trap "sleep 1; echo stop; exit 0" INT
+    echo >'"$work"'/up-$EVENODD_RANK; while :; do sleep 0.05; done' >"$work/out" 2>"$work/err" &
+pid=$!
+while [ ! -e "$work/up-0" ] || [ ! -e "$work/up-1" ]; do sleep 0.02; done
+kill -INT $pid
+sleep 0.2
+kill -INT $pid
+wait $pid
+[ $? = 0 ] && [ "$(grep -c stop "$work/out")" = 2 ]
+result $? 'a SIGINT sent twice at once, as by timeout, is one'
+rm "$work"/up-*
 # By nohup, and SIGINT and SIGQUIT by this shell.
 (trap '' HUP TSTP && exec "$launch" -n 2 --grace 0 sh -c 'echo >'"$work"'/up-$EVENODD_RANK; sleep 0.5; echo through') \
     >"$work/out" 2>"$work/err" &

@@ -289,9 +289,13 @@ static void take_signals(struct tool_launch *launch)
             continue;
         }
         const bool is_end = number != SIGUSR1 && number != SIGUSR2;
+        const uint64_t now = tool_now_ns();
+        const bool is_again = launch->interrupted && now - launch->interrupted_ns > TOOL_SAME_SIGNAL_NS;
         /* They have the same time to end as after a failure; who asks at a terminal asks again, if it is too long. */
-        if (is_end && !launch->fail_ns && (number != SIGINT || launch->interrupted))
-            launch->fail_ns = tool_now_ns();
+        if (is_end && !launch->fail_ns && (number != SIGINT || is_again))
+            launch->fail_ns = now;
+        if (is_end && !launch->interrupted)
+            launch->interrupted_ns = now;
         launch->interrupted = launch->interrupted || is_end;
         signal_all(launch, number);
         if (is_end)

@@ -36,7 +36,8 @@ struct tool_launch {
     uint32_t grace_s;
     bool label;
     char **command;
-    bool interrupted; /* a signal asked the launcher to end */
+    bool interrupted;        /* a signal asked the launcher to end, */
+    uint64_t interrupted_ns; /* first then */
     bool is_unread;   /* a rank wrote to a pipe that its reader has left */
 
     int signals; /* a signalfd */

@@ -26,17 +26,13 @@ static const double sample_temperature = 0.8;
 
 static volatile sig_atomic_t interrupted;
 
-/*
- * The first Ctrl-C ends after the current step; a second one ends at once. What comes right behind the first is the same one:
- * `timeout` sends it twice, and who ends all processes of a job (systemd, scancel) reaches a rank again by its launcher.
- */
+/* The first Ctrl-C ends after the current step; a second one ends at once. */
 static void on_interrupt(int number)
 {
-    enum { SAME_NS = 500000000 };
     static _Atomic uint64_t first_ns[NSIG];
     const uint64_t now_ns = tool_now_ns();
     uint64_t before_ns = 0;
-    if (!atomic_compare_exchange_strong(&first_ns[number], &before_ns, now_ns) && now_ns - before_ns > SAME_NS) {
+    if (!atomic_compare_exchange_strong(&first_ns[number], &before_ns, now_ns) && now_ns - before_ns > TOOL_SAME_SIGNAL_NS) {
         signal(number, SIG_DFL);
         raise(number);
     }
