@@ -288,4 +288,13 @@ result $? 'headtohead --compare: strategies and units side by side, with what ea
 "$headtohead" --text text --model tiny --seq 32 --threads 1 --steps 4 --runs 1 --optimizer muon --compare zero2,zero3 --json m.json \
     --html m.html >out 2>err && "$python" "$check" muon v.json m.json m.html >>out 2>>err
 result $? 'headtohead counts what Muon sends, and its page has colours for it'
+"$headtohead" --text text --model tiny --seq 32 --threads 1 --steps 1000000 >out 2>err &
+pid=$!
+tries=0 run=
+until run=$(cat /proc/$pid/task/$pid/children) && [ "$run" ] || [ $tries = 200 ]; do tries=$((tries + 1)); sleep 0.05; done
+kill -KILL $pid
+wait $pid
+until ! kill -0 $run 2>/dev/null || [ $tries = 200 ]; do tries=$((tries + 1)); sleep 0.05; done
+[ "$run" ] && [ $tries -lt 200 ]
+result $? 'no run outlives a headtohead that is killed'
 finish

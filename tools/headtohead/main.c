@@ -5,9 +5,11 @@
  * and where to tell its figures.
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -163,9 +165,12 @@ static int one_run(struct settings *settings)
 
 /* --- the parent --------------------------------------------------------------------------------------------------- */
 
-static void become_child(const struct settings *settings, const struct tool_variant *variant, int figures)
+static void become_child(const struct settings *settings, const struct tool_variant *variant, int figures, pid_t parent)
 {
     size_t count = 0;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody would read the figures */
+    if (getppid() != parent)                /* it ended before the line above */
+        _exit(TOOL_EXIT_FAILED);
     while (settings->arguments[count])
         count++;
     char descriptor[16];
@@ -191,10 +196,10 @@ static json_t *run_child(const struct settings *settings, const struct tool_vari
     if (pipe(ends) != 0)
         return NULL;
     fflush(NULL);
-    const pid_t child = fork();
+    const pid_t parent = getpid(), child = fork();
     if (child == 0) {
         close(ends[0]);
-        become_child(settings, variant, ends[1]);
+        become_child(settings, variant, ends[1], parent);
     }
     close(ends[1]);
     json_error_t error;
