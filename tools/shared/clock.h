@@ -5,10 +5,6 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Within so long a signal is the one before: `timeout` sends it twice, and who ends all processes of a job (systemd, scancel)
- * reaches a rank directly, and again by its launcher. */
-enum { TOOL_SAME_SIGNAL_NS = 500000000 };
-
 /* Of a clock that nobody sets. */
 static inline uint64_t tool_now_ns(void)
 {

@@ -19,6 +19,7 @@
 #include "tools/run/step.h"
 #include "tools/shared/arguments.h"
 #include "tools/shared/clock.h"
+#include "tools/shared/same_signal.h"
 #include "tools/shared/weights_hash.h"
 
 enum { PROMPT_TOKENS = 32, SAMPLE_DEFAULT = 160 };
