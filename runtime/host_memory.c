@@ -212,6 +212,11 @@ struct host_step *eo_host_step(struct runtime_host *host, uint64_t step)
     return &host->steps[slot_of(step)];
 }
 
+bool eo_host_freezes(const struct eo_runtime *rt, uint64_t step, uint32_t group)
+{
+    return step > 0 && rt->host.pending[slot_of(step)] == step && rt->host.steps[slot_of(step)].memory.groups[group].frozen;
+}
+
 void eo_host_download_result(struct eo_runtime *rt, uint64_t step)
 {
     struct host_step *at = eo_host_step(&rt->host, step);
@@ -274,6 +279,8 @@ static eo_status finish_step(struct eo_runtime *rt, uint64_t step)
     report->skipped = !isfinite(result->norm);
     rt->steps.skipped_here = result->skipped;
     report->skipped_count = rt->steps.skipped + rt->steps.skipped_here;
+    for (uint32_t g = 0; g < rt->plan->group_count; g++)
+        rt->steps.frozen[g] += !report->skipped && at->memory.groups[g].frozen;
     report->done_ns = at->done_ns;
     report_parts(rt, &at->memory, report);
     if (!report->skipped || at->on_not_finite == EO_SKIP)

@@ -123,6 +123,7 @@ struct runtime_steps {
     bool restart; /* the schedule was left (or never entered): the next step runs the first-step list */
     eo_step_params params;
     eo_parameter_group *groups; /* of params */
+    uint64_t *frozen;           /* by group of the plan: steps that ended, were not skipped, and left it as it was */
     bool clips_apart; /* one of them has a clip_group above 0 */
     double *layer_norms; /* of the reports; NULL without norm_parts */
     eo_group_norm *group_norms;
@@ -405,6 +406,8 @@ eo_status eo_host_fill(struct eo_runtime *rt, float *to, uint64_t offset, uint64
 eo_status eo_host_piece(struct eo_runtime *rt, void **piece);
 void eo_host_piece_issued(struct eo_runtime *rt);
 struct host_step *eo_host_step(struct runtime_host *host, uint64_t step);
+/* Whether a step that has not been looked at leaves the group, one of the plan, as it is. */
+bool eo_host_freezes(const struct eo_runtime *rt, uint64_t step, uint32_t group);
 void eo_host_download_result(struct eo_runtime *rt, uint64_t step); /* issues the copy of its norm to the host */
 /* Waits for the norms of all steps up to this one. EO_ERR_NOT_FINITE. */
 eo_status eo_host_finish_steps(struct eo_runtime *rt, uint64_t last);

@@ -33,8 +33,9 @@ eo_status eo_update_init(struct eo_runtime *rt)
     }
     rt->update.updates = calloc(most + 1, sizeof(*rt->update.updates));
     rt->steps.groups = calloc(rt->plan->trainer_group_count, sizeof(*rt->steps.groups));
+    rt->steps.frozen = calloc(rt->plan->group_count + 1, sizeof(*rt->steps.frozen));
     rt->steps.written = calloc((size_t)rt->plan->parameter_count + 1, sizeof(*rt->steps.written));
-    if (!rt->update.updates || !rt->steps.groups || !rt->steps.written)
+    if (!rt->update.updates || !rt->steps.groups || !rt->steps.frozen || !rt->steps.written)
         return EO_ERR_NO_MEMORY;
     return eo_norms_init(rt);
 }
@@ -46,6 +47,7 @@ void eo_update_fini(struct eo_runtime *rt)
     free(rt->update.updates);
     free(rt->update.parts);
     free(rt->steps.groups);
+    free(rt->steps.frozen);
     free(rt->steps.written);
 }
 
@@ -206,8 +208,16 @@ static double applied_steps(const struct eo_runtime *rt, uint32_t unknown)
     return (double)(rt->steps.finished + 1 - rt->steps.skipped - rt->steps.skipped_here) - unknown;
 }
 
-static struct eo_group_scalars group_scalars(const struct eo_runtime *rt, const struct plan_group *group)
+/* Those of a group: a step that froze it is none of them, skipped or not. */
+static double applied_steps_of(const struct eo_runtime *rt, uint32_t group, uint32_t unknown)
 {
+    const bool was_frozen = eo_host_freezes(rt, rt->steps.finished, group); /* the one step that may not have ended */
+    return applied_steps(rt, was_frozen ? 1 : unknown) - (double)rt->steps.frozen[group];
+}
+
+static struct eo_group_scalars group_scalars(const struct eo_runtime *rt, uint32_t index)
+{
+    const struct plan_group *group = &rt->plan->groups[index];
     const eo_parameter_group *g = &rt->steps.groups[group->group];
     struct eo_group_scalars out = {
         .learning_rate = rt->steps.params.learning_rate * g->learning_rate_factor,
@@ -220,8 +230,9 @@ static struct eo_group_scalars group_scalars(const struct eo_runtime *rt, const 
         .momentum = rt->steps.params.momentum,
     };
     for (uint32_t k = 0; k < EO_STEPS_UNKNOWN; k++) {
-        out.bias_correction1[k] = (float)(1 - pow(g->beta1, applied_steps(rt, k)));
-        out.bias_correction2[k] = (float)(1 - pow(g->beta2, applied_steps(rt, k)));
+        const double steps = applied_steps_of(rt, index, k);
+        out.bias_correction1[k] = (float)(1 - pow(g->beta1, steps));
+        out.bias_correction2[k] = (float)(1 - pow(g->beta2, steps));
     }
     return out;
 }
@@ -245,7 +256,7 @@ void eo_update_upload_scalars(struct eo_runtime *rt, void *to)
     };
     memcpy(from->scalars->values, p->values, sizeof(p->values));
     for (uint32_t g = 0; g < rt->plan->group_count; g++)
-        from->groups[g] = group_scalars(rt, &rt->plan->groups[g]);
+        from->groups[g] = group_scalars(rt, g);
     for (uint32_t g = 0; g < from->clip_count; g++)
         from->clips[g] = (struct eo_clip_scalars){rt->steps.groups[g].clip_group, rt->steps.groups[g].clip};
     rt->device->ops->upload(rt->device, to, from->scalars, eo_plan_scalars_bytes(rt->plan));

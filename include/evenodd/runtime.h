@@ -159,7 +159,8 @@ typedef struct eo_parameter_group {
     float weight_decay;         /* [the step's] 0 for parameters with no_weight_decay */
     float beta1, beta2, eps;    /* [the step's] */
     bool exact;                 /* [false] the numbers above are taken as written, zeros too */
-    bool frozen;                /* [false] weights and state stay as they are; the gradients are computed, and count in the norm */
+    bool frozen;                /* [false] weights and state stay as they are, and AdamW's count of steps too; the gradients are
+                                   computed, and count in the norm */
     uint32_t clip_group;        /* [0] groups with the same one are clipped by the norm that they have together; of 0 `clip` of the
                                    step is the largest. Others need eo_plan_params.norm_parts; below EO_GROUPS_MAX */
     float clip;                 /* [0: off] of a clip_group above 0 the largest norm; in one of its groups, or the same in several */

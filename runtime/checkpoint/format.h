@@ -46,7 +46,8 @@ struct checkpoint_head {
     uint32_t has_ema; /* the last of the arrays of state is the average of the weights; else 0 */
     uint32_t optimizer; /* eo_optimizer; 0 also where it was the trainer's own */
     uint64_t skipped; /* steps, of `step` */
-    uint64_t reserved[5];
+    uint32_t group_count; /* of numbers in `frozen`; 0 in files of before */
+    uint32_t reserved[9];
 };
 
 struct checkpoint_layer {
@@ -83,6 +84,7 @@ struct checkpoint_tables {
     struct checkpoint_parameter *parameters;
     struct checkpoint_section *sections;
     uint64_t *chunk_hashes;
+    uint64_t *frozen; /* by group of the trainer: steps that left it as it was, those skipped apart. The end of the head */
 };
 
 /* Which elements of a layer a rank saves. */

@@ -73,6 +73,8 @@ static eo_status check_model(const struct head_check *check)
         begin += layer->parameter_count;
     }
     HEAD_HOLDS(head->skipped <= head->step, "the number of skipped steps", 0);
+    for (uint32_t g = 0; g < head->group_count; g++)
+        HEAD_HOLDS(check->tables->frozen[g] <= head->step - head->skipped, "the number of steps that froze a group", g);
     HEAD_HOLDS(begin == head->parameter_count && elements == head->element_count, "the number of parameters", begin);
     return EO_OK;
 }
@@ -112,11 +114,10 @@ static eo_status check_counts(const struct head_check *check, const struct check
                    head->head_bytes <= CHECKPOINT_HEAD_MAX && head->head_bytes % CHECKPOINT_ALIGN == 0 &&
                    head->head_bytes <= file_bytes,
                "its size", head->head_bytes);
-    HEAD_HOLDS(head->layer_count > 0 && head->parameter_count > 0 && head->section_count > 0 &&
-                   head->rank < head->rank_count && head->optimizer_states <= EO_STATES_MAX + 1 &&
-                   head->dtype <= EO_DTYPE_BF16 && head->has_ema <= (head->optimizer_states > 0) &&
-                   head->optimizer < EO_OPTIMIZER_COUNT &&
-                   file_bytes <= INT64_MAX,
+    HEAD_HOLDS(head->layer_count > 0 && head->parameter_count > 0 && head->section_count > 0 && head->rank < head->rank_count &&
+                   head->optimizer_states <= EO_STATES_MAX + 1 && head->dtype <= EO_DTYPE_BF16 &&
+                   head->has_ema <= (head->optimizer_states > 0) && head->optimizer < EO_OPTIMIZER_COUNT &&
+                   head->group_count <= EO_GROUPS_MAX && file_bytes <= INT64_MAX,
                "its numbers", head->rank);
     HEAD_HOLDS(is_text(head->model_name, sizeof(head->model_name)) && is_text(head->strategy, sizeof(head->strategy)),
                "its names", 0);

@@ -218,5 +218,9 @@ eo_status eo_checkpoint_load(eo_checkpoint *checkpoint, eo_runtime *rt)
     EO_TRY(eo_host_finish_steps(rt, rt->steps.finished));
     rt->steps.finished = checkpoint->manifest.step;
     rt->steps.skipped = checkpoint->files[0].head->skipped - rt->steps.skipped_here; /* may wrap: it is their sum that counts */
+    for (uint32_t g = 0; g < rt->plan->group_count; g++) {
+        const uint32_t group = rt->plan->groups[g].group;
+        rt->steps.frozen[g] = group < checkpoint->files[0].head->group_count ? checkpoint->files[0].frozen[group] : 0;
+    }
     return EO_OK;
 }

@@ -451,6 +451,8 @@ eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes)
     EO_TRY(eo_host_finish_steps(rt, rt->steps.finished)); /* to know how many were skipped */
     saver->tables.head->step = rt->steps.finished;
     saver->tables.head->skipped = rt->steps.skipped + rt->steps.skipped_here;
+    for (uint32_t g = 0; g < rt->plan->group_count; g++)
+        saver->tables.frozen[rt->plan->groups[g].group] = rt->steps.frozen[g];
     saver->error[0] = '\0';
     eo_image_set_blob(&saver->image, blob, blob_bytes, saver->blob_bytes_max);
     eo_checkpoint_set_blob_bytes(&saver->tables, blob_bytes);

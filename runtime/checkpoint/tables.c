@@ -53,7 +53,7 @@ bool eo_checkpoint_head_bytes(const struct checkpoint_head *head, uint64_t *out)
     const uint64_t bytes = sizeof(*head) + head->layer_count * (uint64_t)sizeof(struct checkpoint_layer) +
                            head->parameter_count * (uint64_t)sizeof(struct checkpoint_parameter) +
                            head->section_count * (uint64_t)sizeof(struct checkpoint_section) +
-                           head->chunk_count * (uint64_t)sizeof(uint64_t);
+                           (head->chunk_count + (uint64_t)head->group_count) * sizeof(uint64_t);
     *out = eo_align_up(bytes, CHECKPOINT_ALIGN);
     return *out <= CHECKPOINT_HEAD_MAX;
 }
@@ -65,6 +65,7 @@ void eo_checkpoint_set_tables(struct checkpoint_tables *tables, struct checkpoin
     tables->parameters = (struct checkpoint_parameter *)(tables->layers + head->layer_count);
     tables->sections = (struct checkpoint_section *)(tables->parameters + head->parameter_count);
     tables->chunk_hashes = (uint64_t *)(tables->sections + head->section_count);
+    tables->frozen = (uint64_t *)((char *)head + head->head_bytes) - head->group_count;
 }
 
 void eo_checkpoint_free_tables(struct checkpoint_tables *tables)
@@ -134,6 +135,7 @@ eo_status eo_checkpoint_describe_plan(struct checkpoint_tables *out, const struc
         .optimizer = plan->params.optimizer,
         .layer_count = plan->layer_count,
         .parameter_count = plan->parameter_count,
+        .group_count = plan->trainer_group_count,
     };
     memcpy(head.magic, CHECKPOINT_MAGIC, sizeof(head.magic));
     memcpy(head.model_name, plan->model_name, sizeof(head.model_name));
@@ -191,6 +193,7 @@ eo_status eo_checkpoint_make_tables(struct checkpoint_tables *out, const struct 
     EO_TRY(new_tables(out, &head));
     memcpy(out->layers, model->layers, head.layer_count * sizeof(*out->layers));
     memcpy(out->parameters, model->parameters, head.parameter_count * sizeof(*out->parameters));
+    memcpy(out->frozen, model->frozen, head.group_count * sizeof(*out->frozen));
     place_sections(out->head, model, out->sections, blob_bytes_max, range, user);
     return EO_OK;
 }
