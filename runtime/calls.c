@@ -44,7 +44,8 @@ eo_status eo_step_begin(eo_runtime *rt)
     if (rt->graph.record_next)
         EO_TRY(eo_graph_begin(rt));
     else if (rt->steps.restart && rt->steps.is_late)
-        EO_TRY(eo_runtime_leave_schedule(rt)); /* after a graph, whose updates the first-step list would leave out */
+        EO_TRY(eo_runtime_leave_schedule(
+            rt, "eo_step_begin")); /* after a graph, whose updates the first-step list would leave out */
     if (rt->steps.restart && !rt->graph.recording)
         EO_TRY(begin_anew(rt)); /* after weights that were filled, or a graph */
     rt->steps.begin_ns = eo_now_ns();
@@ -63,12 +64,13 @@ eo_status eo_forward_begin(eo_runtime *rt, uint32_t position, const eo_view **vi
     EO_TRY(rt->mode->forward_begin(rt, position));
     rt->cursor.progress = PASS_BEGUN;
     *view = &rt->views.positions[position].forward;
-    return EO_OK;
+    return eo_read_only_begin(rt, position, *view);
 }
 
 eo_status eo_forward_end(eo_runtime *rt, uint32_t position)
 {
     TRY_ORDER(eo_cursor_is_at(&rt->cursor, false, position, PASS_BEGUN), "end of forward", position);
+    EO_TRY(eo_read_only_end(rt, position, &rt->views.positions[position].forward));
     eo_cursor_next(&rt->cursor);
     return rt->mode->forward_end(rt, position);
 }
@@ -80,7 +82,7 @@ eo_status eo_backward_begin(eo_runtime *rt, uint32_t position, const eo_view **v
     EO_TRY(rt->mode->backward_begin(rt, position));
     rt->cursor.progress = PASS_BEGUN;
     *view = &rt->views.positions[position].backward;
-    return EO_OK;
+    return eo_read_only_begin(rt, position, *view);
 }
 
 eo_status eo_gradients_begin(eo_runtime *rt, uint32_t position, const eo_view **view)
@@ -98,6 +100,7 @@ eo_status eo_backward_end(eo_runtime *rt, uint32_t position)
 {
     const bool frozen = rt && position < rt->plan->position_count && rt->plan->positions[position].buffer_row == EO_NONE;
     TRY_ORDER(eo_cursor_is_at(&rt->cursor, true, position, frozen ? PASS_BEGUN : PASS_GRADIENTS), "end of backward", position);
+    EO_TRY(eo_read_only_end(rt, position, &rt->views.positions[position].backward));
     if (frozen)
         EO_TRY(rt->mode->gradients_begin(rt, position)); /* an operation all the same, without a buffer */
     else if (rt->params.debug && rt->mode->check_gradients)
@@ -164,7 +167,7 @@ eo_status eo_step_end_sized(eo_runtime *rt, const eo_step_params *params, eo_ste
 eo_status eo_evaluation_begin(eo_runtime *rt)
 {
     TRY_ORDER(rt->cursor.phase == PHASE_IDLE, "eo_evaluation_begin", EO_NONE);
-    EO_TRY(eo_runtime_leave_schedule(rt));
+    EO_TRY(eo_runtime_leave_schedule(rt, "eo_evaluation_begin"));
     eo_cursor_start(&rt->cursor, PHASE_EVALUATION);
     EO_TRY(begin_anew(rt));
     rt->comms.quiet = false;
@@ -175,7 +178,7 @@ eo_status eo_evaluation_end(eo_runtime *rt)
 {
     TRY_ORDER(eo_cursor_is_past(&rt->cursor, PHASE_EVALUATION), "eo_evaluation_end", EO_NONE);
     EO_TRY(rt->mode->evaluation_end(rt));
-    EO_TRY(eo_runtime_quiesce(rt));
+    EO_TRY(eo_runtime_quiesce(rt, "eo_evaluation_end"));
     rt->cursor.phase = PHASE_IDLE;
     return EO_OK;
 }

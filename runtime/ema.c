@@ -76,7 +76,7 @@ eo_status eo_weights_swap_ema(eo_runtime *rt)
     EO_TRY(eo_runtime_check_idle(rt, "eo_weights_swap_ema"));
     if (rt->plan->ema_state == EO_NONE)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_weights_swap_ema: the plan has no average; set eo_plan_params.ema");
-    EO_TRY(eo_runtime_leave_schedule(rt));
+    EO_TRY(eo_runtime_leave_schedule(rt, "eo_weights_swap_ema"));
     EO_TRY(average_all(rt, rt->ema.is_begun ? EO_AVERAGE_SWAP : EO_AVERAGE_BEGIN));
     rt->ema.is_swapped = !rt->ema.is_swapped;
     rt->float8.stale = true;

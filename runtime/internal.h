@@ -84,6 +84,7 @@ struct runtime_views {
     struct position_views *positions;
     void **pointers; /* of all positions */
     void **buffers;  /* the trainer's, by index; NULL: not live (dynamic mode) */
+    uint64_t *hashes; /* of the weights of the pass under way, with `debug` */
 };
 
 struct runtime_float8 {
@@ -300,6 +301,10 @@ bool eo_views_gets_gradient(const struct eo_plan *plan, uint32_t position, const
 /* A position's pointers to the parameters of a layer that lies at `base`: its own, or that one's frozen part. */
 void eo_views_set(void **pointers, const struct eo_plan *plan, uint32_t layer, eo_dtype dtype, void *base);
 
+/* read_only.c: with `debug` notes the weights of a view, and refuses the end of a pass that has written some. */
+eo_status eo_read_only_begin(struct eo_runtime *rt, uint32_t position, const eo_view *view);
+eo_status eo_read_only_end(struct eo_runtime *rt, uint32_t position, const eo_view *view);
+
 /* timeline.c: the names of operations, made at create: "backward of block.3". */
 eo_status eo_runtime_names_init(struct runtime_timeline *timeline, const struct eo_plan *plan);
 void eo_runtime_names_fini(struct runtime_timeline *timeline, const struct eo_plan *plan);
@@ -338,11 +343,12 @@ eo_status eo_runtime_order_queues(struct eo_runtime *rt);
 eo_status eo_runtime_gather(struct eo_runtime *rt, struct eo_comm *comm, void *recv, const void *send, uint64_t send_bytes,
                             const char *label, eo_wait wait);
 
-/* All queues empty, on all ranks; then nobody reads this rank's memory. A barrier, unless the runtime is quiet. */
-eo_status eo_runtime_quiesce(struct eo_runtime *rt);
+/* All queues empty, on all ranks; then nobody reads this rank's memory. A barrier, unless the runtime is quiet. `call`: the
+ * trainer's, for errors. */
+eo_status eo_runtime_quiesce(struct eo_runtime *rt, const char *call);
 
 /* Quiesces; the next step runs the first-step list. Collective, so after all that this rank alone may refuse. */
-eo_status eo_runtime_leave_schedule(struct eo_runtime *rt);
+eo_status eo_runtime_leave_schedule(struct eo_runtime *rt, const char *call);
 
 /* communicators.c */
 eo_status eo_communicators_check(const eo_log *log, const struct eo_plan *plan, const struct eo_world *world);

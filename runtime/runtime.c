@@ -259,7 +259,7 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
     if (rt->mode->warm_up && rt->world->ops->warms_up)
         EO_TRY(rt->mode->warm_up(rt));
     eo_runtime_log_outside(rt, "the first run of each collective");
-    return eo_runtime_quiesce(rt);
+    return eo_runtime_quiesce(rt, "eo_runtime_create");
 }
 
 eo_status eo_runtime_create(eo_runtime **out, const eo_runtime_params *params)

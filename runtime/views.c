@@ -12,13 +12,17 @@
 
 eo_status eo_views_init(struct runtime_views *views, const struct eo_plan *plan)
 {
-    uint32_t total = 0;
-    for (uint32_t p = 0; p < plan->position_count; p++)
-        total += plan->layers[plan->positions[p].layer].view_count;
+    uint32_t total = 0, most = 0;
+    for (uint32_t p = 0; p < plan->position_count; p++) {
+        const uint32_t count = plan->layers[plan->positions[p].layer].view_count;
+        total += count;
+        most = count > most ? count : most;
+    }
     views->positions = calloc(plan->position_count, sizeof(*views->positions));
     views->pointers = calloc(total, 2 * sizeof(*views->pointers));
     views->buffers = calloc((size_t)plan->buffer_count + 1, sizeof(*views->buffers));
-    if (!views->positions || !views->pointers || !views->buffers)
+    views->hashes = calloc(most, sizeof(*views->hashes));
+    if (!views->positions || !views->pointers || !views->buffers || !views->hashes)
         return EO_ERR_NO_MEMORY;
     void **next = views->pointers;
     for (uint32_t p = 0; p < plan->position_count; p++) {
@@ -40,6 +44,7 @@ void eo_views_fini(struct runtime_views *views)
     free(views->positions);
     free(views->pointers);
     free(views->buffers);
+    free(views->hashes);
 }
 
 bool eo_views_gets_gradient(const struct eo_plan *plan, uint32_t position, const struct plan_parameter *parameter)

@@ -65,21 +65,21 @@ eo_status eo_runtime_gather(struct eo_runtime *rt, struct eo_comm *comm, void *r
     return eo_runtime_wait(rt, &rt->queues.outside, wait);
 }
 
-eo_status eo_runtime_quiesce(struct eo_runtime *rt)
+eo_status eo_runtime_quiesce(struct eo_runtime *rt, const char *call)
 {
     if (rt->comms.quiet)
         return EO_OK;
     eo_status status = eo_host_drain(rt);
     for (uint32_t c = 0; c < rt->comms.count && status >= 0; c++)
         status = rt->world->ops->quiesce(rt->comms.all[c]);
-    RUNTIME_TRY(rt, status, "after step %llu", (unsigned long long)rt->steps.finished);
+    RUNTIME_TRY(rt, status, "%s after step %llu", call, (unsigned long long)rt->steps.finished);
     rt->comms.quiet = true;
     return EO_OK;
 }
 
-eo_status eo_runtime_leave_schedule(struct eo_runtime *rt)
+eo_status eo_runtime_leave_schedule(struct eo_runtime *rt, const char *call)
 {
-    EO_TRY(eo_runtime_quiesce(rt));
+    EO_TRY(eo_runtime_quiesce(rt, call));
     if (rt->steps.is_late) {
         EO_TRY(rt->mode->finish_updates(rt));
         EO_TRY(eo_host_drain(rt));

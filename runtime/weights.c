@@ -161,7 +161,7 @@ eo_status eo_weights_fill(eo_runtime *rt, uint32_t parameter, eo_produce_fn prod
     if (parameter >= rt->plan->parameter_count)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_weights_fill: no parameter %" PRIu32, parameter);
     EO_TRY(eo_ema_check(rt, "eo_weights_fill"));
-    EO_TRY(eo_runtime_leave_schedule(rt));
+    EO_TRY(eo_runtime_leave_schedule(rt, "eo_weights_fill or eo_weights_write"));
     eo_saver_await_layer(rt, EO_NONE);
     const uint32_t p = rt->plan->parameter_of_model[parameter];
     rt->steps.written[p] = true;
@@ -331,13 +331,13 @@ eo_status eo_weights_visit(eo_runtime *rt, visit_fn visit, void *user)
     EO_TRY(eo_runtime_check_idle(rt, "eo_weights_visit"));
     if (!visit)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_weights_visit needs a function to call");
-    EO_TRY(eo_runtime_leave_schedule(rt));
+    EO_TRY(eo_runtime_leave_schedule(rt, "eo_weights_visit"));
     struct visiting visiting = {visit, user, EO_OK};
     rt->cursor.phase = PHASE_VISIT;
     const eo_status status = visit_all(rt, &visiting);
     leave_callbacks(&rt->cursor);
     EO_TRY(status);
-    EO_TRY(eo_runtime_quiesce(rt));
+    EO_TRY(eo_runtime_quiesce(rt, "eo_weights_visit"));
     return visiting.status < 0 ? visiting.status : EO_OK;
 }
 
@@ -368,12 +368,12 @@ eo_status eo_weights_read(eo_runtime *rt, const char *name, float *values)
     const struct plan_parameter *parameter = find_parameter(rt->plan, name);
     if (!parameter)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "no parameter '%s'", name ? name : "(null)");
-    EO_TRY(eo_runtime_leave_schedule(rt));
+    EO_TRY(eo_runtime_leave_schedule(rt, "eo_weights_read"));
     static const struct plan_parameter nothing; /* gathered with the others all the same */
     struct wanted wanted = {name, values};
     struct visiting visiting = {copy_wanted, &wanted, EO_OK};
     EO_TRY(visit_layer(rt, parameter->layer, values ? parameter : &nothing, &visiting));
-    return eo_runtime_quiesce(rt);
+    return eo_runtime_quiesce(rt, "eo_weights_read");
 }
 
 static eo_status copy_given(void *user, uint64_t offset, uint64_t count, float *values)
@@ -398,7 +398,7 @@ eo_status eo_sum(eo_runtime *rt, double *values, uint32_t count)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_sum: values is NULL");
     if (count > 16)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_sum of %" PRIu32 " values; at most 16 are possible", count);
-    EO_TRY(eo_runtime_leave_schedule(rt));
+    EO_TRY(eo_runtime_leave_schedule(rt, "eo_sum"));
     const uint64_t bytes = EO_NORM_VALUES * sizeof(double);
     for (uint32_t begin = 0; begin < count; begin += EO_NORM_VALUES) {
         const uint32_t part = (uint32_t)eo_min_u64(count - begin, EO_NORM_VALUES);
@@ -414,7 +414,7 @@ eo_status eo_sum(eo_runtime *rt, double *values, uint32_t count)
                 sums[v] += others[v];
         }
         memcpy(values + begin, sums, part * sizeof(double));
-        EO_TRY(eo_runtime_quiesce(rt)); /* nobody reads norm_local any more */
+        EO_TRY(eo_runtime_quiesce(rt, "eo_sum")); /* nobody reads norm_local any more */
     }
     return EO_OK;
 }

@@ -29,6 +29,7 @@ struct eo_comm;
 
 enum { EO_GROUP_ID_BYTES = 128, EO_GROUP_PEER_BYTES = 128 };
 #define EO_GROUP_NO_COLOR UINT32_MAX
+#define EO_QUIESCE_LABEL  "create, evaluation, sum or weights" /* the calls that quiesce */
 
 /* Of ranks that come into a group each by itself (nccl, shared, mpi), where `local` makes the group for all ranks at
  * once. */
@@ -105,7 +106,8 @@ struct eo_comm_ops {
     /* The next `count` collectives of the communicator are one operation, from the begin of the first to the end of the last:
      * none of them is waited for alone, and their spans are one. NULL: they are issued one after the other. */
     void (*join)(struct eo_comm *comm, uint32_t count);
-    /* Blocks the calling thread until its queue is drained and no peer reads this rank's memory: a barrier. */
+    /* Blocks the calling thread until its queue is drained and no peer reads this rank's memory: a barrier, in errors
+     * EO_QUIESCE_LABEL. */
     eo_status (*quiesce)(struct eo_comm *comm);
 
     /* What follows may be NULL: then there is nothing to do, or, of graphs, there are none. */

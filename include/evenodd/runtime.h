@@ -101,8 +101,8 @@ typedef struct eo_runtime_params {
     void *update_user;
     eo_flight_recorder *recorder; /* [none] keeps the timeline where it outlives the process */
     bool place_threads;    /* [false] bind calling and communication thread to cores, memory to their NUMA node */
-    bool debug;            /* [false] poison what is dead, refuse views used too late, and (static mode) gradients that were not
-                              written, or beside which something was; slow */
+    bool debug;            /* [false] poison what is dead, refuse views used too late, weights that a pass writes, and (static
+                              mode) gradients that were not written, or beside which something was; slow */
     uint64_t delay_seed;   /* [0: none] random delays in both streams, for tests */
     bool graph_times;      /* [false] steps that are graphs tell their operations' times too: a node of the graph a time,
                               and a launch waits until the one before has run and been read. They are there when the

@@ -211,7 +211,7 @@ eo_status eo_checkpoint_load(eo_checkpoint *checkpoint, eo_runtime *rt)
     const eo_status fits = check(checkpoint, rt->plan, &error); /* of this rank alone: before what all do together */
     if (fits < 0)
         return eo_runtime_fail(rt, fits, "%s", error.text);
-    EO_TRY(eo_runtime_leave_schedule(rt));
+    EO_TRY(eo_runtime_leave_schedule(rt, "eo_checkpoint_load"));
     eo_saver_await_layer(rt, EO_NONE);
     rt->steps.written[rt->plan->parameter_count] = true;
     RUNTIME_TRY(rt, load(checkpoint, rt), "cannot load the checkpoint %s", checkpoint->path);

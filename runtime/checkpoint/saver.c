@@ -447,7 +447,7 @@ eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes)
     }
     EO_TRY(eo_ema_make(rt, "eo_saver_begin")); /* before the first step too */
     if (rt->steps.is_late)
-        EO_TRY(eo_runtime_leave_schedule(rt));
+        EO_TRY(eo_runtime_leave_schedule(rt, "eo_saver_begin"));
     EO_TRY(eo_host_finish_steps(rt, rt->steps.finished)); /* to know how many were skipped */
     saver->tables.head->step = rt->steps.finished;
     saver->tables.head->skipped = rt->steps.skipped + rt->steps.skipped_here;

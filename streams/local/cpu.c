@@ -298,7 +298,7 @@ void eo_local_cpu_join(struct eo_comm *comm, uint32_t count)
 eo_status eo_local_cpu_quiesce(struct eo_comm *comm)
 {
     EO_TRY(await_queue(comm)); /* first, or a full ring could not take the barrier */
-    const struct eo_local_post post = {.kind = EO_LOCAL_BARRIER, .label = "quiesce"};
+    const struct eo_local_post post = {.kind = EO_LOCAL_BARRIER, .label = EO_QUIESCE_LABEL};
     EO_TRY(enqueue_collective(comm, NULL, post, NULL));
     return await_queue(comm);
 }

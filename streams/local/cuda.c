@@ -365,8 +365,8 @@ static void local_cuda_join(struct eo_comm *comm, uint32_t count)
 /* Who comes to the barrier has an empty queue, so it reads nobody's memory any more. */
 static eo_status local_cuda_quiesce(struct eo_comm *comm)
 {
-    EO_TRY(drain(comm, "quiesce"));
-    return eo_local_cuda_barrier(comm, "quiesce");
+    EO_TRY(drain(comm, EO_QUIESCE_LABEL));
+    return eo_local_cuda_barrier(comm, EO_QUIESCE_LABEL);
 }
 
 static eo_status local_cuda_poll(struct eo_comm *comm)

@@ -471,7 +471,7 @@ static void mpi_join(struct eo_comm *comm, uint32_t count)
 static eo_status mpi_quiesce(struct eo_comm *comm)
 {
     EO_TRY(await_queue(comm)); /* first, or a full ring could not take the barrier */
-    EO_TRY(enqueue(&(const struct mpi_work){.comm = comm, .kind = EO_MPI_BARRIER, .label = "quiesce"}));
+    EO_TRY(enqueue(&(const struct mpi_work){.comm = comm, .kind = EO_MPI_BARRIER, .label = EO_QUIESCE_LABEL}));
     return await_queue(comm);
 }
 

@@ -395,7 +395,7 @@ eo_status eo_nccl_all_reduce(struct eo_comm *comm, void *buffer, uint64_t count,
  * of nothing much makes it a barrier. */
 eo_status eo_nccl_quiesce(struct eo_comm *comm)
 {
-    static const char label[] = "quiesce";
+    static const char label[] = EO_QUIESCE_LABEL;
     struct eo_group *group = comm->group;
     struct eo_nccl_flight *flight;
     char *own = (char *)comm->barrier + (size_t)BARRIER_BYTES * group->params.rank_count;

@@ -47,6 +47,43 @@ void gradients_beside(bool zero_gradients)
 }
 
 /*
+ * In debug mode a pass that writes into its weights is refused by the parameter's name; once they are as they were it goes on.
+ */
+void written_weights(eo_memory memory)
+{
+    struct scene scene;
+    eo_runtime *rt;
+    const eo_view *view;
+    open_scene(&scene, "edges", 1, 0);
+    scene.debug = true;
+    scene.memory = memory;
+    must(open_runtime(&scene, 0, &rt), "runtime");
+    fill_all(&scene, rt);
+    must(eo_step_begin(rt), "begin");
+    must(eo_forward_begin(rt, 0, &view), "forward");
+    float *weights = view->weights[1], before = weights[1];
+    weights[1] += 1;
+    REFUSED(rt, eo_forward_end(rt, 0), "weights of 'bias0' were written in forward of use0; they are read only");
+    weights[1] = before;
+    must(eo_forward_end(rt, 0), "mended");
+    for (uint32_t p = 1; p < LAYERS; p++)
+        must(forward_pass(rt, p), "forward");
+    must(eo_backward_begin(rt, 5, &view), "backward");
+    weights = view->weights[0], before = weights[7];
+    must(eo_gradients_begin(rt, 5, &view), "gradients");
+    clear_gradients(&scene, 5, view);
+    weights[7] += 1;
+    REFUSED(rt, eo_backward_end(rt, 5), "weights of 'matrix5' were written in backward of use5; they are read only");
+    weights[7] = before;
+    must(eo_backward_end(rt, 5), "mended");
+    for (uint32_t p = 5; p-- > 0;)
+        must(backward_pass(&scene, rt, p, 0), "backward");
+    must(eo_step_end(rt, eo_step_params(.learning_rate = 0.1F), NULL), "end");
+    eo_runtime_destroy(&rt);
+    close_scene(&scene);
+}
+
+/*
  * Kernels that add, without zero_gradients: debug mode says so, of fp32 and bf16; after a write the pass goes on.
  */
 void added_gradients(eo_dtype dtype)

@@ -28,6 +28,9 @@ int main(void)
     gradients_beside(false);
     gradients_beside(true);
     test_report("gradients not written, or written past their end, are refused by name in debug mode", 1);
+    written_weights(EO_MEMORY_STATIC);
+    written_weights(EO_MEMORY_DYNAMIC_POOL);
+    test_report("weights written by a pass are refused by name in debug mode", 1);
     added_gradients(EO_DTYPE_FP32);
     added_gradients(EO_DTYPE_BF16);
     test_report("gradients added to, not written, are told as such in debug mode", 1);
@@ -65,6 +68,8 @@ int main(void)
     one_writes_alone(EO_MEMORY_STATIC);
     one_writes_alone(EO_MEMORY_DYNAMIC_POOL);
     test_report("weights that one rank alone has written end the next step of all", 2);
+    one_evaluates_alone();
+    test_report("an evaluation by one rank alone is told to all by its name", 2);
     different_weights(EO_MEMORY_STATIC);
     different_weights(EO_MEMORY_DYNAMIC_POOL);
     test_report("ranks that read different weights are told so", 3);

@@ -86,6 +86,7 @@ void late_views_and_buffers(void);
 
 /* gradients.c */
 void gradients_beside(bool zero_gradients);
+void written_weights(eo_memory memory);
 void added_gradients(eo_dtype dtype);
 void other_micro_batches(void);
 void zeroed_gradients(void);
@@ -99,6 +100,7 @@ void what_this_device_has_not(void);
 void different_plans(void);
 void one_cannot_begin(void);
 void one_never_creates(void);
+void one_evaluates_alone(void);
 void one_never_joins(void);
 void memory_for_one(void);
 void one_is_refused(void);

@@ -252,6 +252,33 @@ void one_is_refused(void)
     close_scene(&scene);
 }
 
+static void play_evaluates_alone(struct actor *self)
+{
+    eo_runtime *rt;
+    must(open_runtime(self->scene, self->rank, &rt), "runtime");
+    must(whole_step(self->scene, rt), "step");
+    keep_text(self, self->rank == 0 ? eo_evaluation_begin(rt) : whole_step(self->scene, rt), rt);
+    eo_runtime_destroy(&rt);
+}
+
+/*
+ * "if (rank == 0) evaluate();": that rank's error names its call, the other's what it did not come to.
+ */
+void one_evaluates_alone(void)
+{
+    struct scene scene;
+    open_scene(&scene, "edges", 2, 300);
+    run_ranks(&scene, play_evaluates_alone);
+    for (uint32_t r = 0; r < 2; r++) {
+        TEST_HOLDS(NULL, scene.statuses[r] == EO_ERR_COMM || scene.statuses[r] == EO_ERR_TIMEOUT);
+        TEST_EXPECT(NULL,
+                    strstr(scene.texts[r], r ? "step 2: " : "eo_evaluation_begin after step 1: ") &&
+                        strstr(scene.texts[r], "barrier 'create, evaluation, sum or weights'"),
+                    "'%s'", scene.texts[r]);
+    }
+    close_scene(&scene);
+}
+
 static void play_other_weights(struct actor *self)
 {
     eo_runtime *rt;
