@@ -396,8 +396,6 @@ eo_status eo_sum(eo_runtime *rt, double *values, uint32_t count)
     EO_TRY(eo_runtime_check_idle(rt, "eo_sum"));
     if (!values)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_sum: values is NULL");
-    if (count > 16)
-        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_sum of %" PRIu32 " values; at most 16 are possible", count);
     EO_TRY(eo_runtime_leave_schedule(rt, "eo_sum"));
     const uint64_t bytes = EO_NORM_VALUES * sizeof(double);
     for (uint32_t begin = 0; begin < count; begin += EO_NORM_VALUES) {
