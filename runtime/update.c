@@ -101,7 +101,9 @@ static eo_status check_numbers(struct eo_runtime *rt, const char *where, const s
                                                              : numbers[i].value < numbers[i].limit)))
             return eo_runtime_fail(rt, EO_ERR_INVALID, "%s%s is %g; it must be %s", where, numbers[i].name,
                                    (double)numbers[i].value,
-                                   numbers[i].may_reach ? "finite and not negative" : "at least 0 and below 1");
+                                   numbers[i].limit > 1   ? "finite and not negative"
+                                   : numbers[i].may_reach ? "from 0 to 1"
+                                                          : "at least 0 and below 1");
     return EO_OK;
 }
 
@@ -171,7 +173,7 @@ eo_status eo_update_take_params(struct eo_runtime *rt, const eo_step_params *par
         {"eps", params->eps, FLT_MAX, true},
         {"weight_decay", params->weight_decay, FLT_MAX, true},
         {"clip", params->clip, INFINITY, true}, /* infinite: no gradient is too large */
-        {"ema_decay", params->ema_decay, 1, false},
+        {"ema_decay", params->ema_decay, 1, true},
         {"momentum", params->momentum, 1, false},
         {"loss_scale", params->loss_scale, FLT_MAX, true},
         {"weight", (float)params->weight, FLT_MAX, true},

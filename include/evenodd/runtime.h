@@ -183,8 +183,8 @@ typedef struct eo_step_params {
                             those at eo_step_values() */
     bool exact;          /* [false] learning_rate, beta1, beta2 and eps are taken as written, zeros too. With an eps of 0 a
                             weight without any gradient so far stays as it is */
-    float ema_decay;     /* [0.999] below 1; of a plan with `ema`: average += (1 - decay) (weight - average), after the
-                            optimizer. It begins as the weights before the first step */
+    float ema_decay;     /* [0.999] at most 1: the average stays as it is; of a plan with `ema`: average += (1 - decay)
+                            (weight - average), after the optimizer. It begins as the weights before the first step */
     eo_not_finite on_not_finite;   /* [EO_STOP] of the gradient norm; the same on all ranks */
     const eo_parameter_group *groups; /* [all as above] by group (eo_parameter_params.group) */
     uint32_t group_count;          /* at most the model's highest group + 1; further groups are as above */

@@ -79,7 +79,7 @@ struct moments {
     float m, v;
 };
 
-/* `applied`: of the steps that were not skipped, this one included. */
+/* `applied`: of the steps that were not skipped and did not freeze the group, this one included. */
 static float adamw(float weight, float gradient, struct moments *at, uint32_t step, uint32_t applied,
                    const struct plan_group *group)
 {
@@ -128,7 +128,7 @@ static void train_parameter(const struct scene *scene, uint32_t k, float *weight
             volatile float apart = weights[i] - averages[i], more = (1.0f - step_params(step).ema_decay) * apart;
             averages[i] = averages[i] + more;
         }
-        applied++;
+        applied += !(step == FREEZING_STEP && plan->groups[parameter->group].group == 1);
     }
 }
 

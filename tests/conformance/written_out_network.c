@@ -40,8 +40,9 @@ void set_groups(uint32_t step, eo_parameter_group groups[GROUPS])
 
 eo_step_params step_params(uint32_t step)
 {
-    return (eo_step_params){.learning_rate = 1e-2f / (float)(step + 1), .weight_decay = 0.1f, .ema_decay = 0.75f,
-                            .on_not_finite = EO_SKIP, .loss_scale = step == WEIGHTED_STEP ? 1.5f : 0};
+    return (eo_step_params){.learning_rate = 1e-2f / (float)(step + 1), .weight_decay = 0.1f,
+                            .ema_decay = step % 3 == 1 ? 1 : 0.75f, .on_not_finite = EO_SKIP,
+                            .loss_scale = step == WEIGHTED_STEP ? 1.5f : 0};
 }
 
 double weight_of(uint32_t rank, uint32_t step)

@@ -28,7 +28,7 @@ void refuse_step_params(eo_runtime *rt)
         {{.learning_rate = 1, .weight_decay = -1}, "weight_decay is -1"},
         {{.learning_rate = 1, .weight_decay = INFINITY}, "weight_decay is inf"},
         {{.learning_rate = 1, .clip = -1}, "clip is -1"},
-        {{.learning_rate = 1, .ema_decay = 1}, "ema_decay is 1;"},
+        {{.learning_rate = 1, .ema_decay = 1.5f}, "ema_decay is 1.5; it must be from 0 to 1"},
         {{.learning_rate = 1, .momentum = 1}, "momentum is 1;"},
         {{.learning_rate = 1, .clip = NAN}, "clip is"},
     };
