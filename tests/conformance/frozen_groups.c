@@ -48,7 +48,7 @@ struct variant {
     const char *name;
     eo_optimizer optimizer;
     eo_memory memory;
-    bool no_reports;
+    bool no_reports, reshards;
     uint32_t ranks, ranks_later; /* of the steps before and behind the checkpoint */
 };
 
@@ -225,28 +225,41 @@ static void run(const struct variant *v, const char *folder, uint32_t ranks, uin
     eo_model_destroy(&model);
 }
 
+static void reshard(const char *folder, const char *other, uint32_t ranks)
+{
+    char path[256];
+    uint64_t step;
+    eo_checkpoint *checkpoint;
+    must(eo_checkpoint_find(path, sizeof(path), &step, folder, NULL), "find");
+    must(eo_checkpoint_open(&checkpoint, path, NULL), "open");
+    must(eo_checkpoint_reshard(checkpoint, other, ranks, NULL), "reshard");
+    eo_checkpoint_close(&checkpoint);
+}
+
 int main(void)
 {
     static const struct variant all[] = {
-        {"AdamW", EO_OPTIMIZER_ADAMW, EO_MEMORY_STATIC, false, 1, 3},
-        {"AdamW, without reports", EO_OPTIMIZER_ADAMW, EO_MEMORY_STATIC, true, 2, 2},
-        {"AdamW, memory from a pool", EO_OPTIMIZER_ADAMW, EO_MEMORY_DYNAMIC_POOL, false, 2, 1},
-        {"AdamW in 8 bits", EO_OPTIMIZER_ADAMW8BIT, EO_MEMORY_STATIC, false, 3, 2},
+        {"AdamW", EO_OPTIMIZER_ADAMW, EO_MEMORY_STATIC, false, true, 1, 3},
+        {"AdamW, without reports", EO_OPTIMIZER_ADAMW, EO_MEMORY_STATIC, true, false, 2, 2},
+        {"AdamW, memory from a pool", EO_OPTIMIZER_ADAMW, EO_MEMORY_DYNAMIC_POOL, false, false, 2, 1},
+        {"AdamW in 8 bits", EO_OPTIMIZER_ADAMW8BIT, EO_MEMORY_STATIC, false, false, 3, 2},
     };
     device_name = getenv("EO_TEST_DEVICE");
     for (size_t n = 0; n < sizeof(all) / sizeof(all[0]); n++) {
         static float weights[PARAMETERS][COUNT_MAX], plain[PARAMETERS][COUNT_MAX];
-        char folder[] = "/tmp/evenodd-frozen-XXXXXX", command[64], text[160];
-        if (!mkdtemp(folder))
+        char folder[] = "/tmp/evenodd-frozen-XXXXXX", other[] = "/tmp/evenodd-frozen-XXXXXX", command[80], text[160];
+        if (!mkdtemp(folder) || !mkdtemp(other))
             return 1;
         run(&all[n], folder, all[n].ranks, 0, SAVED, weights);
-        run(&all[n], folder, all[n].ranks_later, SAVED, STEPS, weights);
+        if (all[n].reshards)
+            reshard(folder, other, all[n].ranks_later);
+        run(&all[n], all[n].reshards ? other : folder, all[n].ranks_later, SAVED, STEPS, weights);
         run(&all[n], folder, 1, 0, 0, plain);
         for (uint32_t p = 0; p < PARAMETERS; p++)
             if (memcmp(weights[p], plain[p], parameters[p].count * sizeof(float)) != 0)
                 tap_note(__FILE__, __LINE__, "p%u: %.9g and %.9g; without frozen steps %.9g and %.9g", p, (double)weights[p][0],
                          (double)weights[p][1], (double)plain[p][0], (double)plain[p][1]);
-        snprintf(command, sizeof(command), "rm -rf %s", folder);
+        snprintf(command, sizeof(command), "rm -rf %s %s", folder, other);
         if (system(command) != 0)
             tap_note(__FILE__, __LINE__, "cannot remove %s", folder);
         snprintf(text, sizeof(text), "%s: steps that freeze a group are none for it, beyond a checkpoint too", all[n].name);
