@@ -43,9 +43,8 @@ eo_status eo_step_begin(eo_runtime *rt)
     EO_TRY(eo_graph_take_times(rt));
     if (rt->graph.record_next)
         EO_TRY(eo_graph_begin(rt));
-    else if (rt->steps.restart && rt->steps.is_late)
-        EO_TRY(eo_runtime_leave_schedule(
-            rt, "eo_step_begin")); /* after a graph, whose updates the first-step list would leave out */
+    else if (rt->steps.restart && rt->steps.is_late) /* after a graph, whose updates the first-step list would leave out */
+        EO_TRY(eo_runtime_leave_schedule(rt, "eo_step_begin"));
     if (rt->steps.restart && !rt->graph.recording)
         EO_TRY(begin_anew(rt)); /* after weights that were filled, or a graph */
     rt->steps.begin_ns = eo_now_ns();

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * In debug mode: whether a pass has left the weights of its view as they were. A trainer that moves its weights by itself, as
- * its loop did before, would be right in no place of them, or in some, by strategy and number of ranks.
+ * In debug mode: whether a pass has left the weights of its view as they were. What a trainer writes there is lost or becomes the
+ * weight, by strategy and number of ranks.
  */
-#include <string.h>
-
 #include "base/arithmetic.h"
 #include "base/hashing.h"
 #include "runtime/internal.h"

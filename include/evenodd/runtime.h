@@ -412,8 +412,8 @@ EO_EXPORT bool eo_view_is_stale(const eo_runtime *runtime, const eo_view *view);
 EO_EXPORT void *eo_view_weight(const eo_runtime *runtime, const eo_view *view, uint32_t index);
 EO_EXPORT void *eo_view_gradient(const eo_runtime *runtime, const eo_view *view, uint32_t index);
 
-/* Sums values over the ranks in rank order, on all ranks. Collective, between steps or evaluations. Six at a time: for losses, flags
- * and running means, not for weights. */
+/* Sums values over the ranks in rank order, on all ranks. Collective, between steps or evaluations. Six at a time: for losses,
+ * flags and running means, not for weights. */
 EO_EXPORT EO_NODISCARD eo_status eo_sum(eo_runtime *runtime, double *values, uint32_t count);
 
 /*
