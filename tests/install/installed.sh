@@ -36,6 +36,10 @@ for name in evenodd evenodd_layers; do
     ls "$lib/lib$name".* >"$log" 2>&1
     [ -e "$lib/lib$name.$suffix" ]
     result $? "lib$name.$suffix is installed"
+    if [ "$kind" = shared ] && command -v nm >/dev/null 2>&1; then
+        sh "$source/tests/house/symbols.sh" nm "eo_=$lib/lib$name.so" >"$log" 2>&1 && tap_passes
+        result $? "lib$name.so shows no symbols of others"
+    fi
 done
 
 (cd "$source/include/evenodd" && ls ./*.h) >"$work/all"
