@@ -60,8 +60,8 @@ EO_EXPORT void eo_flight_recorder_destroy(eo_flight_recorder **recorder);
 
 /* "step 12, reduce-scatter of block.3": the newest operation, or the note. Any thread; waits for nothing. */
 EO_EXPORT void eo_flight_recorder_last(const eo_flight_recorder *recorder, char *text, size_t bytes);
-/* What the trainer does outside the schedule ("checkpoint"), a static text; NULL: no more. 16 different ones. One
- * thread. NULL as recorder is taken. */
+/* What the trainer does outside the schedule ("checkpoint"), copied; NULL: no more. 16 different texts, by their first 127
+ * bytes. One thread. NULL as recorder is taken. */
 EO_EXPORT void eo_flight_recorder_note(eo_flight_recorder *recorder, const char *text);
 
 /* EO_OK, EO_ERR_IO (not there, or no flight recorder's file: logged), EO_ERR_NO_MEMORY. */

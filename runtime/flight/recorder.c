@@ -200,13 +200,13 @@ void eo_flight_recorder_note(eo_flight_recorder *recorder, const char *text)
         return;
     struct flight_head *head = recorder->head;
     uint32_t note = FLIGHT_NO_NAME;
-    for (uint32_t i = 0; text && note == FLIGHT_NO_NAME && i < FLIGHT_NOTES; i++) {
-        if (!recorder->notes[i]) {
-            recorder->notes[i] = text;
-            snprintf(names_of(recorder) + (size_t)i * FLIGHT_NAME_BYTES, FLIGHT_NAME_BYTES, "%s", text);
+    char *name = names_of(recorder);
+    for (uint32_t i = 0; text && note == FLIGHT_NO_NAME && i < FLIGHT_NOTES; i++, name += FLIGHT_NAME_BYTES) {
+        if (i == atomic_load(&head->note_count)) {
+            snprintf(name, FLIGHT_NAME_BYTES, "%s", text);
             atomic_store(&head->note_count, i + 1);
         }
-        if (recorder->notes[i] == text)
+        if (strncmp(name, text, FLIGHT_NAME_BYTES - 1) == 0)
             note = i;
     }
     atomic_store_explicit(&head->note, note, memory_order_release);

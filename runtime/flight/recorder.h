@@ -42,7 +42,6 @@ struct eo_flight_recorder {
     uint64_t mapped_bytes;
     int fd; /* -1: memory alone */
     pid_t owner;                     /* the process that writes */
-    const char *notes[FLIGHT_NOTES]; /* by pointer: they are static */
     bool in_use, in_order;  /* a runtime writes; the last one ended without a failure */
     pthread_mutex_t mutex;  /* of who looks from outside, against a move of the memory */
     char path[4096];

@@ -140,6 +140,12 @@ static void in_order(void)
     eo_flight_recorder_note(ranks[0].recorder, "a pause");
     eo_flight_recorder_last(ranks[0].recorder, last, sizeof(last));
     tap(strcmp(last, "a pause, after step 7") == 0, "a note of the trainer's comes before it: %s", last);
+    char text[16] = "a save";
+    for (int i = 0; i < 40; i++) /* in one place, as texts of other languages may be */
+        eo_flight_recorder_note(ranks[0].recorder, memcpy(text, i % 2 ? "a load" : "a save", sizeof("a load")));
+    memset(text, 'x', sizeof(text) - 1);
+    eo_flight_recorder_last(ranks[0].recorder, last, sizeof(last));
+    tap(strcmp(last, "a load, after step 7") == 0, "the next ones too, whatever becomes of their memory: %s", last);
     eo_flight_recorder_note(ranks[0].recorder, NULL);
     end(ranks);
     good = eo_flight_log_open(&a, path_of(0), NULL) >= 0 && eo_flight_log_open(&b, path_of(1), NULL) >= 0;
