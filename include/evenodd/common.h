@@ -21,6 +21,13 @@
 #define EO_PASTE(a, b) EO_PASTE_(a, b)
 #define EO_OF_API(name) EO_PASTE(name##_api, EO_API)
 
+/* In inline functions: C++ programs may refuse C's casts (-Wold-style-cast). */
+#ifdef __cplusplus
+#define EO_CAST(type, value) static_cast<type>(value)
+#else
+#define EO_CAST(type, value) ((type)(value))
+#endif
+
 /* Parameters in place: eo_plan_create(&plan, model, eo_plan_params(.rank_count = 8)). In C++ a value, and one assigns its
  * fields. */
 #ifdef __cplusplus

@@ -7,6 +7,8 @@
 #ifndef EVENODD_RANDOM_H
 #define EVENODD_RANDOM_H
 
+#include <evenodd/common.h>
+
 #include <stdint.h>
 
 #ifdef __CUDACC__
@@ -29,11 +31,11 @@ EO_RANDOM_FUNCTION void eo_philox4x32(const uint32_t counter[4], const uint32_t 
 {
     uint32_t a = counter[0], b = counter[1], c = counter[2], d = counter[3], x = key[0], y = key[1];
     for (int round = 0; round < 10; round++) {
-        const uint64_t p = (uint64_t)0xd2511f53u * a, q = (uint64_t)0xcd9e8d57u * c;
-        a = (uint32_t)(q >> 32) ^ b ^ x;
-        c = (uint32_t)(p >> 32) ^ d ^ y;
-        b = (uint32_t)q;
-        d = (uint32_t)p;
+        const uint64_t p = UINT64_C(0xd2511f53) * a, q = UINT64_C(0xcd9e8d57) * c;
+        a = EO_CAST(uint32_t, q >> 32) ^ b ^ x;
+        c = EO_CAST(uint32_t, p >> 32) ^ d ^ y;
+        b = EO_CAST(uint32_t, q);
+        d = EO_CAST(uint32_t, p);
         x += 0x9e3779b9u;
         y += 0xbb67ae85u;
     }
@@ -46,21 +48,21 @@ EO_RANDOM_FUNCTION void eo_philox4x32(const uint32_t counter[4], const uint32_t 
 /* Four words of 32 bits: elements 4 x block ... 4 x block + 3 of the place. */
 EO_RANDOM_FUNCTION void eo_random_words(const eo_random_place *place, uint32_t block, uint32_t out[4])
 {
-    const uint32_t counter[4] = {block, place->position, (uint32_t)place->sample, (uint32_t)place->step};
-    const uint32_t key[2] = {(uint32_t)place->seed, (uint32_t)(place->seed >> 32)};
+    const uint32_t counter[4] = {block, place->position, EO_CAST(uint32_t, place->sample), EO_CAST(uint32_t, place->step)};
+    const uint32_t key[2] = {EO_CAST(uint32_t, place->seed), EO_CAST(uint32_t, place->seed >> 32)};
     eo_philox4x32(counter, key, out);
 }
 
 /* At least 0, below 1: the word's first 24 bits. */
 EO_RANDOM_FUNCTION float eo_random_unit(uint32_t word)
 {
-    return (float)(word >> 8) * (1.0f / 16777216.0f);
+    return EO_CAST(float, word >> 8) * (1.0f / 16777216.0f);
 }
 
 /* Words from here on are kept by a dropout of that probability, from 0 to below 1; smaller ones are dropped. */
 EO_RANDOM_FUNCTION uint32_t eo_random_threshold(float probability)
 {
-    return (uint32_t)((double)probability * 4294967296.0);
+    return EO_CAST(uint32_t, EO_CAST(double, probability) * 4294967296.0);
 }
 
 #endif

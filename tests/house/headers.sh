@@ -19,8 +19,11 @@ fi
 
 compile() # LANGUAGE STANDARD COMPILER HEADER
 {
+    strict=
+    [ "$1" != c++ ] || strict='-Wold-style-cast -Wzero-as-null-pointer-constant'
+    # shellcheck disable=SC2086 # a list of words
     output=$(printf '#include <%s>\n#include <%s>\n' "$4" "$4" | $3 -x "$1" "-std=$2" -Wall -Wextra -Wpedantic -Wundef \
-        -Werror -fsyntax-only -I "$source/include" - 2>&1)
+        -Wconversion -Wsign-conversion $strict -Werror -fsyntax-only -I "$source/include" - 2>&1)
     result $? "$4 alone in $2"
 }
 

@@ -98,9 +98,13 @@ static eo_status product_status(const eo_team *team, const struct eo_multiply *p
 {
     if (status == dnnl_success)
         return EO_OK;
-    char text[160];
+    /* Another oneDNN in the process, as libtorch has one, shares inline functions of C++ with this one: those of the first. */
+    const char *remedy = status == dnnl_out_of_memory   ? "; free memory of the host"
+                         : status == dnnl_unimplemented ? "; if libtorch is linked, name evenodd_layers before it"
+                                                        : "";
+    char text[200];
     snprintf(text, sizeof(text), "oneDNN's product of %" PRIu64 " x %" PRIu64 " x %" PRIu64 " failed: %s%s", p->m, p->n, p->k,
-             dnnl_status2str(status), status == dnnl_out_of_memory ? "; free memory of the host" : "");
+             dnnl_status2str(status), remedy);
     eo_team_tell(team, text);
     return status == dnnl_out_of_memory ? EO_ERR_NO_MEMORY : EO_ERR_DEVICE;
 }

@@ -170,7 +170,7 @@ Test(product, a_handler_of_signals_runs_on_the_stack)
     guards_free();
 }
 
-/* Only what is a lack of memory says so; the log names the product and the layer. */
+/* A remedy stands only where one is known; the log names the product and the layer. */
 Test(product, a_refusal_of_the_library_comes_back_with_its_cause)
 {
     static const struct {
@@ -179,7 +179,9 @@ Test(product, a_refusal_of_the_library_comes_back_with_its_cause)
         const char *text;
     } rows[] = {{dnnl_out_of_memory, EO_ERR_NO_MEMORY,
                  "oneDNN's product of 100 x 3 x 2 failed: out_of_memory; free memory of the host"},
-                {dnnl_unimplemented, EO_ERR_DEVICE, "oneDNN's product of 100 x 3 x 2 failed: unimplemented"}};
+                {dnnl_unimplemented, EO_ERR_DEVICE, "oneDNN's product of 100 x 3 x 2 failed: unimplemented; if libtorch is linked, "
+                                                    "name evenodd_layers before it"},
+                {dnnl_runtime_error, EO_ERR_DEVICE, "oneDNN's product of 100 x 3 x 2 failed: runtime_error"}};
     static float a[200], b[6], c[300];
     const struct eo_multiply product = {
         .types = FP32, .c = c, .c_stride = 3, .a = {a, 2, false}, .b = {b, 3, false}, .m = 100, .n = 3, .k = 2};
