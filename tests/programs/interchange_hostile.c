@@ -15,6 +15,7 @@
 #include "tests/unit/tools/chance.h"
 #include "tools/interchange/export/export.h"
 #include "tools/interchange/import.h"
+#include "tools/interchange/safetensors_header.h"
 
 enum { TEXT_MAX = 1 << 16 };
 
@@ -266,6 +267,130 @@ Test(hostile, one_file_is_read_whatever_an_index_beside_it_says)
     write_part(&part);
     cr_assert_lt(use(), 0);
     cr_assert(strstr(problem.text, "of this config; take 'module.' off the names"), "%s", problem.text);
+}
+
+static void write_text(const char *name, const char *text)
+{
+    name_path(name);
+    FILE *file = fopen(path, "wb");
+    cr_assert(file);
+    fprintf(file, "%-400s", text);
+    fclose(file);
+}
+
+static void refuses(const char *what, const char *words)
+{
+    cr_assert_lt(use(), 0, "%s is taken", what);
+    cr_assert(strstr(problem.text, words), "%s: %s", what, problem.text);
+}
+
+static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1234567\n";
+
+Test(hostile, files_that_are_something_else_are_called_by_what_they_are)
+{
+    static const struct {
+        const char *text, *words;
+    } cases[] = {{"PK\003\004 and so on", "a file of PyTorch or NumPy"},
+                 {"\x80\002\x8a\n and so on", "a file of PyTorch or NumPy"},
+                 {"GGUF\003", "this is GGUF"},
+                 {"<!DOCTYPE html>", "a page of the web"},
+                 {pointer, "git lfs pull"}};
+    static struct part part;
+    static const char first[] = "model-00001-of-00003.safetensors";
+    struct tool_import import;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        write_text("model.safetensors", cases[i].text);
+        refuses(cases[i].text, cases[i].words);
+        write_text("m.bin", cases[i].text);
+        name_path("m.bin");
+        cr_assert_eq(truncate(path, 4096), 0);
+        cr_assert_lt(tool_import_open(&import, path, &problem), 0);
+        cr_assert(strstr(problem.text, cases[i].words), "%s", problem.text);
+    }
+    name_path("model.safetensors");
+    cr_assert_eq(unlink(path), 0);
+    read_part(&part, first);
+    write_text(first, pointer);
+    refuses("a pointer of Git LFS beside two files", "of these only 2 are there; get those that are pointers of Git LFS");
+    write_part(&part);
+    name_path("model.safetensors");
+    cr_assert_eq(symlink("gone", path), 0);
+    refuses("a link to nothing", "model.safetensors: No such file");
+    name_path("model.safetensors");
+    cr_assert_eq(unlink(path), 0);
+    name_path("model.safetensors.index.json");
+    cr_assert_eq(unlink(path), 0);
+    write_text("pytorch_model.bin", "PK");
+    refuses("a pickle alone", "pytorch_model.bin is there, of pickles");
+}
+
+/* A config without its weights is planned all the same. */
+Test(hostile, a_pointer_of_git_lfs_is_no_file_for_a_plan)
+{
+    static struct tool_model_config read;
+    struct tool_safetensors_check check;
+    snprintf(path, sizeof(path), "%s/m", folder);
+    cr_assert_eq(tool_model_config_load(&read, path, NULL, 0, &problem), EO_OK, "%s", problem.text);
+    write_text("model-00001-of-00003.safetensors", pointer);
+    write_text("model-00002-of-00003.safetensors", pointer);
+    write_text("model-00003-of-00003.safetensors", pointer);
+    snprintf(path, sizeof(path), "%s/m", folder);
+    cr_assert_eq(tool_safetensors_check(path, &read, &check, &problem), EO_OK, "%s", problem.text);
+    cr_assert(check.index_only && check.has_pointers);
+    refuses("an index of pointers", "pointers of Git LFS");
+}
+
+Test(hostile, surplus_tensors_are_named_with_what_can_be_done)
+{
+    static const struct {
+        const char *name, *words;
+    } cases[] = {{"language_model.wpe.weight", "take 'language_model.' off the names"},
+                 {"model._orig_mod.wpe.weight", "take 'model._orig_mod.' off the names"},
+                 {"h.0._fsdp_wrapped_module.w", "take '_fsdp_wrapped_module.' out of the names"},
+                 {"h.0.attn.c_attn.qweight", "the weights are quantized"},
+                 {"h.0.attn.c_attn.weight.quant_state.bitsandbytes__nf4", "the weights are quantized"},
+                 {"transformer.wte.weight", "'transformer.wte.weight' is there twice"},
+                 {"v_head.summary.bias", "'v_head.summary.bias' does not belong to a model of this config"}};
+    static struct part good, bad, index;
+    char more[96], many[2048] = "";
+    read_part(&good, "model-00001-of-00003.safetensors");
+    read_part(&index, "model.safetensors.index.json");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        snprintf(more, sizeof(more), "\"%s\"", cases[i].name);
+        bad = good;
+        replace(&bad, "\"wpe.weight\"", more);
+        write_part(&bad);
+        bad = index;
+        replace(&bad, "\"wpe.weight\"", more);
+        write_part(&bad);
+        refuses(cases[i].name, cases[i].words);
+    }
+    for (int i = 0; i < 24; i++) /* more than the model may have, which is refused before names are compared */
+        snprintf(many + strlen(many), sizeof(many) - strlen(many),
+                 "\"h.%d.scales\":{\"dtype\":\"F16\",\"shape\":[0],\"data_offsets\":[0,0]},", i);
+    snprintf(many + strlen(many), sizeof(many) - strlen(many), "\"wpe.weight\"");
+    bad = good;
+    replace(&bad, "\"wpe.weight\"", many);
+    write_part(&bad);
+    write_part(&index);
+    refuses("24 tensors more", "'h.0.scales' does not belong to a model of this config; the weights are quantized");
+}
+
+/* Old files have masks of GPT-2's attention, which nothing reads. */
+Test(hostile, an_index_may_name_other_buffers_than_the_files_have)
+{
+    static const char mask[] = "{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},";
+    static struct part part;
+    char more[160];
+    read_part(&part, "model.safetensors.index.json");
+    replace(&part, "\"wpe.weight\"", "\"h.0.attn.bias\": \"model-00001-of-00003.safetensors\", \"wpe.weight\"");
+    write_part(&part);
+    cr_assert_eq(use(), EO_OK, "%s", problem.text);
+    read_part(&part, "model-00001-of-00003.safetensors");
+    snprintf(more, sizeof(more), "\"h.0.attn.masked_bias\":%s\"wpe.weight\"", mask);
+    replace(&part, "\"wpe.weight\"", more);
+    write_part(&part);
+    cr_assert_eq(use(), EO_OK, "%s", problem.text);
 }
 
 /* --- by chance ---------------------------------------------------------------------------------------------------- */

@@ -287,6 +287,21 @@ def check_unknown_adapters():
         good = done.returncode == 0 if len(more) > 1 else done.returncode == 2 and ("LOHA" if key == "peft_type" else f"with {key} is") in done.stderr
         wrong += [] if good else [(more, done.returncode, done.stderr)]
     result(not wrong, "adapters that PEFT computes in another way are refused by their key", wrong)
+    with open("odd/adapter_model.safetensors", "rb") as file:
+        data = file.read()
+    length = struct.unpack("<Q", data[:8])[0]
+    wrong = []
+    for name in "embed_tokens.weight", "layers.0.mlp.up_proj.lora_A.weight":  # PEFT saves the first on its own, of a larger vocabulary
+        more = {f"base_model.model.model.{name}": {"dtype": "F32", "shape": [1], "data_offsets": [len(data) - 8 - length, len(data) - 4 - length]}}
+        header = json.dumps({**json.loads(data[8:8 + length]), **more}).encode()
+        with open("odd/adapter_model.safetensors", "wb") as file:
+            file.write(struct.pack("<Q", len(header)) + header + data[8 + length:] + bytes(4))
+        done = run(*words)
+        wrong += [] if done.returncode == 2 and f"model.{name}'" in done.stderr else [done.stderr]
+    os.rename("odd/adapter_model.safetensors", "odd/adapter_model.bin")
+    done = run(*words)
+    wrong += [] if done.returncode == 2 and "adapter_model.bin is there, of pickles" in done.stderr else [done.stderr]
+    result(not wrong, "tensors beside the adapters are named, and a pickle", wrong)
 
 
 INSIDE = """

@@ -10,6 +10,7 @@
 
 #include "tools/shared/open_file.h"
 #include "tools/interchange/adapters.h"
+#include "tools/interchange/foreign.h"
 #include "tools/interchange/model_blocks.h"
 #include "tools/interchange/safetensors_header.h"
 
@@ -47,12 +48,14 @@ static eo_status open_folder(struct tool_import *import, struct tool_problem *pr
 {
     struct tool_safetensors_check check;
     struct stat info;
-    char path[sizeof(import->path) + 32], why[200];
+    static const char *const model_pickles[] = {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth",
+                                                NULL};
+    char path[sizeof(import->path) + 32], why[200], hint[TOOL_FOREIGN_HINT_BYTES];
     snprintf(path, sizeof(path), "%s/config.json", import->path);
     if (stat(path, &info) != 0)
         return tool_problem_set(problem, EO_ERR_IO,
                                 "%s: %s; a Hugging Face folder has a config.json beside its "
-                                "model.safetensors",
+                                "model.safetensors; in a cache of the Hub it is one of those in snapshots",
                                 path, strerror(errno));
     import->is_folder = true;
     import->model_config = malloc(sizeof(*import->model_config));
@@ -65,11 +68,14 @@ static eo_status open_folder(struct tool_import *import, struct tool_problem *pr
                                 tool_config_family_name(import->model_config->family), why);
     EO_TRY(tool_model_config_transformer_exact(import->model_config, &import->config, problem));
     EO_TRY(tool_safetensors_collect(import->path, import->model_config, import->headers, &check, problem));
+    if (check.has_pointers) /* the others are no help */
+        return tool_problem_set(problem, EO_ERR_IO,
+                                "%s: has pointers of Git LFS, and not the weights; get them with git lfs pull", import->path);
     if (!check.found)
         return tool_problem_set(problem, EO_ERR_IO,
                                 "%s: has neither model.safetensors nor model.safetensors.index.json; no other format of "
-                                "weights is read",
-                                import->path);
+                                "weights is read%s",
+                                import->path, tool_foreign_folder_hint(import->path, model_pickles, hint));
     if (check.index_only)
         return tool_problem_set(problem, EO_ERR_IO, "%s: all %u files of its index are missing", import->path,
                                 check.file_count);
@@ -213,14 +219,16 @@ static eo_status bind_header(struct tool_import *import, const json_t *entry, co
 
 static const json_t *find_header(const struct tool_import *import, const char *name)
 {
-    char prefixed[EO_NAME_MAX + 16], fused[TOOL_FUSED_NAME_BYTES];
+    char prefixed[TOOL_FUSED_NAME_BYTES + 16], fused[TOOL_FUSED_NAME_BYTES];
     uint64_t before;
+    if (tool_fused_tensor(import->model_config, name, fused, &before))
+        name = fused;
     const json_t *entry = json_object_get(import->headers, name);
     if (entry)
         return entry;
-    if (tool_fused_tensor(import->model_config, name, fused, &before))
-        return json_object_get(import->headers, fused);
-    snprintf(prefixed, sizeof(prefixed), "transformer.%s", name); /* GPT-2's names come with it and without */
+    if (import->config.family != EO_FAMILY_GPT2) /* names come with a prefix and without */
+        return strncmp(name, "model.", 6) == 0 ? json_object_get(import->headers, name + 6) : NULL;
+    snprintf(prefixed, sizeof(prefixed), "transformer.%s", name);
     return json_object_get(import->headers, prefixed);
 }
 
@@ -375,10 +383,9 @@ static eo_status read_adapter_config(struct tool_import *import, const char *fol
     return status;
 }
 
-static eo_status bind_adapters(struct tool_import *import, const char *folder, const json_t *tensors, const eo_model *model,
+static eo_status bind_adapters(struct tool_import *import, const char *folder, json_t *tensors, const eo_model *model,
                                struct tool_problem *problem)
 {
-    size_t bound = 0;
     for (uint32_t k = 0; k < import->tensor_count; k++) {
         struct tool_import_tensor *tensor = &import->tensors[k];
         eo_parameter_info info;
@@ -392,24 +399,33 @@ static eo_status bind_adapters(struct tool_import *import, const char *folder, c
             return REFUSE("--init-adapter %s: has no '%s'; give --lora the targets of its adapter_config.json", folder, name);
         EO_TRY(bind_header(import, entry, &info, tensor, problem));
         tensor->is_absent = false;
-        bound++;
+        json_object_del(tensors, name);
     }
-    return bound == json_object_size(tensors)
-               ? EO_OK
-               : REFUSE("--init-adapter %s: has %zu tensors, but --lora makes %zu; give it the targets of its adapter_config.json",
-                        folder, json_object_size(tensors), bound);
+    const char *surplus = json_object_iter_key(json_object_iter(tensors));
+    return !surplus ? EO_OK
+           : tool_is_adapter(surplus)
+               ? REFUSE("--init-adapter %s: has '%.100s', but --lora does not; give it the targets of its adapter_config.json",
+                        folder, surplus)
+               : REFUSE(
+                     "--init-adapter %s: has '%.100s', a layer trained whole and not computed here; give an adapter without it",
+                     folder, surplus);
 }
 
 eo_status tool_import_bind_adapters(struct tool_import *import, const char *folder, const eo_model *model, const eo_lora *lora,
                                     struct tool_problem *problem)
 {
-    char path[4200];
+    static const char *const adapter_pickles[] = {"adapter_model.bin", NULL};
+    char path[4200], hint[TOOL_FOREIGN_HINT_BYTES];
     uint64_t bytes;
+    struct stat info;
     json_t *tensors = json_object();
     if (!tensors)
         return NO_MEMORY();
     snprintf(path, sizeof(path), "%s/adapter_model.safetensors", folder);
     eo_status status = read_adapter_config(import, folder, lora, problem);
+    if (status >= 0 && stat(path, &info) != 0)
+        status = tool_problem_set(problem, EO_ERR_IO, "%s: %s%s", path, strerror(errno),
+                                  tool_foreign_folder_hint(folder, adapter_pickles, hint));
     if (status >= 0)
         status = tool_safetensors_read(path, import->tensor_count, tensors, &bytes, problem);
     if (status >= 0)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/interchange/foreign.h"
 #include "tools/shared/open_file.h"
 
 enum {
@@ -110,11 +111,11 @@ static eo_status check_size(const char *path, const char *what, int32_t value, i
 
 static eo_status read_header(struct tool_llmc *llmc, const char *path, const int32_t *header, struct tool_problem *problem)
 {
+    const char *hint = tool_foreign_file_hint(header);
     if (header[0] != CHECKPOINT_MAGIC)
-        return tool_problem_set(problem, EO_ERR_INVALID,
-                                "%s: begins with %d, but GPT-2 checkpoints of llm.c begin with %d; make one with its "
-                                "train_gpt2.py, or with --export",
-                                path, header[0], CHECKPOINT_MAGIC);
+        return tool_problem_set(problem, EO_ERR_INVALID, "%s: begins with %d, but GPT-2 checkpoints of llm.c begin with %d%s",
+                                path, header[0], CHECKPOINT_MAGIC,
+                                hint[0] ? hint : "; make one with its train_gpt2.py, or with --export");
     if (header[1] != CHECKPOINT_VERSION_FP32 && header[1] != CHECKPOINT_VERSION_BF16)
         return tool_problem_set(problem, EO_ERR_INVALID,
                                 "%s: has version %d; readable are versions %d (fp32) and %d (bf16)", path, header[1],

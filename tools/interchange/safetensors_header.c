@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tools/interchange/elements.h"
+#include "tools/interchange/foreign.h"
 #include "tools/shared/json_output.h"
 #include "tools/shared/open_file.h"
 
@@ -171,7 +172,8 @@ static eo_status read_header(const char *path, FILE *file, uint64_t file_bytes, 
         bytes |= (uint64_t)first[i] << (8 * i);
     if (bytes > header_bytes_max || bytes > file_bytes - 8)
         return REFUSE("%s: by its first 8 bytes the header has %" PRIu64 " bytes; the file has %" PRIu64 ", and a header of "
-                      "this model at most %" PRIu64, path, bytes, file_bytes, header_bytes_max);
+                      "this model at most %" PRIu64 "%s",
+                      path, bytes, file_bytes, header_bytes_max, tool_foreign_file_hint(first));
     char *text = malloc(bytes + 1);
     if (!text)
         return tool_problem_set(problem, EO_ERR_NO_MEMORY, "%s: no memory for a header of %" PRIu64 " bytes", path, bytes);
@@ -238,36 +240,41 @@ bool tool_safetensors_is_transposed(const struct tool_model_config *config, cons
            (ends_with(name, ".c_attn.weight") || ends_with(name, ".c_proj.weight") || ends_with(name, ".c_fc.weight"));
 }
 
-/* Of names as wrappers save them: torch.compile, data parallelism, PEFT. NULL: none. */
-static const char *prefix_of(const char *name)
+/* The model's name of a tensor: a model without its head is saved without "model.", Qwen3-Embedding for one. */
+static const char *name_in_model(const struct tool_model_config *config, const json_t *all, const char *name,
+                                 char room[EO_NAME_MAX + 16])
 {
-    static const char *const prefixes[] = {"_orig_mod.", "module.", "base_model.model."};
-    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
-        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
-            return prefixes[i];
-    return NULL;
+    const char *plain = tool_safetensors_plain_name(config, name);
+    if (json_object_get(all, plain))
+        return plain;
+    snprintf(room, EO_NAME_MAX + 16, "model.%s", plain);
+    return json_object_get(all, room) ? room : plain;
 }
 
 static eo_status compare(const char *folder, const struct tool_model_config *config, json_t *tensors, bool shapes,
                          struct tool_safetensors_check *out, struct tool_problem *problem)
 {
-    json_t *wanted = tool_model_config_tensors(config);
-    if (!wanted)
+    json_t *all = tool_model_config_tensors(config), *wanted = json_copy(all);
+    if (!wanted) {
+        json_decref(all);
         return tool_problem_set(problem, EO_ERR_NO_MEMORY, "%s: no memory", folder);
+    }
     eo_status status = EO_OK;
     const char *name;
     json_t *entry;
     json_object_foreach(tensors, name, entry) {
-        const char *plain = tool_safetensors_plain_name(config, name);
+        char room[EO_NAME_MAX + 16], hint[TOOL_FOREIGN_HINT_BYTES];
+        const char *plain = name_in_model(config, all, name, room);
         json_t *shape = json_object_get(wanted, plain);
         if (is_buffer(config, plain) || (config->tied_head && strcmp(plain, "lm_head.weight") == 0)) {
             out->buffer_count++;
             continue;
         }
         if (!shape) {
-            const char *prefix = prefix_of(name);
-            status = REFUSE("%s: tensor '%.100s' does not belong to a model of this config%s%s%s", folder, name,
-                            prefix ? "; take '" : "", prefix ? prefix : "", prefix ? "' off the names" : "");
+            status = json_object_get(all, plain)
+                         ? REFUSE("%s: tensor '%.100s' is there twice, with a prefix and without", folder, name)
+                         : REFUSE("%s: tensor '%.100s' does not belong to a model of this config%s", folder, name,
+                                  tool_foreign_tensor_hint(name, all, hint));
             break;
         }
         if (shapes && !json_equal(shape, json_object_get(entry, "shape"))) {
@@ -290,7 +297,28 @@ static eo_status compare(const char *folder, const struct tool_model_config *con
         status = REFUSE("%s: of the config's tensors %zu %s missing, such as '%.100s'", folder, json_object_size(wanted),
                         json_object_size(wanted) == 1 ? "is" : "are", json_object_iter_key(json_object_iter(wanted)));
     json_decref(wanted);
+    json_decref(all);
     return status;
+}
+
+/* More tensors than the model has, and so refused by their number: one is named. */
+static eo_status name_surplus(eo_status status, const char *folder, const struct tool_model_config *config,
+                              uint64_t tensor_count_max, json_t *tensors, struct tool_problem *problem)
+{
+    struct tool_safetensors_check unused = {0};
+    return status < 0 && json_object_size(tensors) > tensor_count_max &&
+                   compare(folder, config, tensors, false, &unused, problem) < 0
+               ? EO_ERR_INVALID
+               : status;
+}
+
+/* A link to nothing is said to be one when it is opened. */
+static bool is_there(const char *path, struct tool_safetensors_check *out)
+{
+    struct stat info;
+    const bool is_pointer = tool_foreign_is_pointer(path);
+    out->has_pointers = out->has_pointers || is_pointer;
+    return !is_pointer && lstat(path, &info) == 0;
 }
 
 static eo_status read_shards(const char *folder, const char *index_path, const json_t *map, uint64_t tensor_count_max,
@@ -312,17 +340,16 @@ static eo_status read_shards(const char *folder, const char *index_path, const j
     }
     uint32_t there = 0;
     char path[4608];
-    struct stat info;
     if (status >= 0)
         json_object_foreach(files, name, file) {
             snprintf(path, sizeof(path), "%s/%s", folder, name);
-            there += stat(path, &info) == 0;
+            there += is_there(path, out);
         }
     out->file_count = (uint32_t)json_object_size(files);
     if (status >= 0 && there != 0 && there != out->file_count)
-        status = REFUSE("%s: names %u file%s; of these only %u %s there",
-                        index_path, out->file_count, tool_plural(out->file_count),
-                        there, there == 1 ? "is" : "are");
+        status = REFUSE("%s: names %u file%s; of these only %u %s there%s", index_path, out->file_count,
+                        tool_plural(out->file_count), there, there == 1 ? "is" : "are",
+                        out->has_pointers ? "; get those that are pointers of Git LFS with git lfs pull" : "");
     out->index_only = there == 0;
     if (status >= 0 && there)
         json_object_foreach(files, name, file) {
@@ -335,14 +362,17 @@ static eo_status read_shards(const char *folder, const char *index_path, const j
     return status;
 }
 
-/* Each tensor is where the index says, and none is there that it does not name. */
-static eo_status compare_places(const char *index_path, const json_t *map, json_t *tensors, struct tool_problem *problem)
+/* Each tensor is where the index says, and none is there that it does not name. Buffers, which are not read, may differ. */
+static eo_status compare_places(const char *index_path, const struct tool_model_config *config, const json_t *map,
+                                json_t *tensors, struct tool_problem *problem)
 {
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)map, name, value) {
         const char *path = json_string_value(json_object_get(json_object_get(tensors, name), "path"));
         const char *slash = path ? strrchr(path, '/') : NULL;
+        if (is_buffer(config, name))
+            continue;
         if (!slash)
             return REFUSE("%s: tensor '%.100s' is in none of its files", index_path, name);
         if (strcmp(slash + 1, json_string_value(value)) != 0)
@@ -350,9 +380,11 @@ static eo_status compare_places(const char *index_path, const json_t *map, json_
                           json_string_value(value), slash + 1);
     }
     json_object_foreach(tensors, name, value)
-        if (!json_object_get(map, name))
+    {
+        if (!json_object_get(map, name) && !is_buffer(config, name))
             return REFUSE("%s: does not name tensor '%.100s' of %s", index_path, name,
                           json_string_value(json_object_get(value, "path")));
+    }
     return EO_OK;
 }
 
@@ -391,9 +423,10 @@ static eo_status check_index(const char *folder, const char *path, const struct 
     if (!json_is_object(map))
         status = REFUSE("%s: has no weight_map", path);
     if (status >= 0)
-        status = read_shards(folder, path, map, tensor_count_max, tensors, out, problem);
+        status = name_surplus(read_shards(folder, path, map, tensor_count_max, tensors, out, problem), folder, config,
+                              tensor_count_max, tensors, problem);
     if (status >= 0 && !out->index_only)
-        status = compare_places(path, map, tensors, problem);
+        status = compare_places(path, config, map, tensors, problem);
     if (status >= 0)
         status = compare(folder, config, out->index_only ? (json_t *)map : tensors, !out->index_only, out, problem);
     const uint64_t expected = tool_model_config_parameters(config) * config->stored_bytes;
@@ -414,20 +447,20 @@ eo_status tool_safetensors_collect(const char *folder, const struct tool_model_c
 {
     *out = (struct tool_safetensors_check){0};
     char path[4608];
-    struct stat info;
     eo_status status = EO_OK;
     /* There may be buffers as well, two a block, and a tied head. */
     const uint64_t count = tool_model_config_tensor_count(config) + 2 * (uint64_t)config->layer_count + 1;
     /* As transformers does, which leaves the index of an earlier model where it saves one file. */
     snprintf(path, sizeof(path), "%s/model.safetensors", folder);
-    if (stat(path, &info) == 0) {
+    if (is_there(path, out)) {
         out->found = true;
         out->file_count = 1;
-        status = tool_safetensors_read(path, count, tensors, &out->bytes, problem);
+        status = name_surplus(tool_safetensors_read(path, count, tensors, &out->bytes, problem), folder, config, count, tensors,
+                              problem);
         return status < 0 ? status : compare(folder, config, tensors, true, out, problem);
     }
     snprintf(path, sizeof(path), "%s/model.safetensors.index.json", folder);
-    if (stat(path, &info) == 0) {
+    if (is_there(path, out)) {
         out->found = true;
         status = check_index(folder, path, config, count, tensors, out, problem);
     }

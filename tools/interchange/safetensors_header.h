@@ -11,6 +11,7 @@
 struct tool_safetensors_check {
     bool found;             /* there was a file or an index */
     bool index_only;        /* shards are not there: names and total were compared, shapes not */
+    bool has_pointers;      /* of Git LFS, instead of some files or all: those are not there */
     uint32_t file_count;
     uint64_t tensor_count, buffer_count; /* buffers: no parameters, such as rotary_emb.inv_freq */
     uint64_t element_count; /* of parameters, where headers were read */
