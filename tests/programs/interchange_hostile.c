@@ -376,6 +376,21 @@ Test(hostile, surplus_tensors_are_named_with_what_can_be_done)
     refuses("24 tensors more", "'h.0.scales' does not belong to a model of this config; the weights are quantized");
 }
 
+Test(hostile, a_tied_head_may_stand_for_the_embedding_but_must_have_its_shape)
+{
+    static struct part part;
+    read_part(&part, "model.safetensors.index.json");
+    replace(&part, "\"wte.weight\"", "\"lm_head.weight\"");
+    write_part(&part);
+    read_part(&part, "model-00001-of-00003.safetensors");
+    replace(&part, "\"wte.weight\"", "\"lm_head.weight\"");
+    write_part(&part);
+    cr_assert_eq(use(), EO_OK, "%s", problem.text);
+    replace(&part, "[11,8]", "[8,11]");
+    write_part(&part);
+    refuses("a head of another shape", "'lm_head.weight' has shape [8,11], but [11,8]");
+}
+
 /* Old files have masks of GPT-2's attention, which nothing reads. */
 Test(hostile, an_index_may_name_other_buffers_than_the_files_have)
 {

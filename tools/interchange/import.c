@@ -217,6 +217,12 @@ static eo_status bind_header(struct tool_import *import, const json_t *entry, co
     return find_file(import, path, &tensor->file, problem);
 }
 
+static const char *table_name(const struct tool_import *import)
+{
+    return import->config.family == EO_FAMILY_GPT2 ? "wte.weight" : "model.embed_tokens.weight";
+}
+
+/* NULL: the files do not have it. */
 static const json_t *find_header(const struct tool_import *import, const char *name)
 {
     char prefixed[TOOL_FUSED_NAME_BYTES + 16], fused[TOOL_FUSED_NAME_BYTES];
@@ -226,10 +232,14 @@ static const json_t *find_header(const struct tool_import *import, const char *n
     const json_t *entry = json_object_get(import->headers, name);
     if (entry)
         return entry;
-    if (import->config.family != EO_FAMILY_GPT2) /* names come with a prefix and without */
-        return strncmp(name, "model.", 6) == 0 ? json_object_get(import->headers, name + 6) : NULL;
+    /* Names come with a prefix and without; of a tied pair either name will do. */
     snprintf(prefixed, sizeof(prefixed), "transformer.%s", name);
-    return json_object_get(import->headers, prefixed);
+    if (import->config.family == EO_FAMILY_GPT2)
+        entry = json_object_get(import->headers, prefixed);
+    else if (strncmp(name, "model.", 6) == 0)
+        entry = json_object_get(import->headers, name + 6);
+    return entry || !import->config.tied_head || strcmp(name, table_name(import)) != 0 ? entry
+                                                                                       : find_header(import, "lm_head.weight");
 }
 
 /* Whether two tensors have the same bytes. */
@@ -266,10 +276,9 @@ static eo_status compare_tensors(struct tool_import *import, const json_t *a, co
 static eo_status check_tied_head(struct tool_import *import, struct tool_problem *problem)
 {
     const json_t *head = import->config.tied_head ? find_header(import, "lm_head.weight") : NULL;
-    const json_t *words =
-        find_header(import, import->config.family == EO_FAMILY_GPT2 ? "wte.weight" : "model.embed_tokens.weight");
+    const json_t *words = find_header(import, table_name(import));
     bool same = true;
-    if (head && words)
+    if (head && words && head != words)
         EO_TRY(compare_tensors(import, head, words, &same, problem));
     return same ? EO_OK
                 : REFUSE(
