@@ -57,6 +57,14 @@ run --init base --text text && same base tokenizer.json generation_config.json &
     [ ! -e new/vocab.json ] && [ ! -e new/merges.txt ] && [ ! -e new/tokenizer.model ] && [ ! -e new/added_tokens.json ]
 result $? 'no regular file, or too large: told and left out'
 
+printf 'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9085657\n' >base/tokenizer.json
+run --init base --text text && [ -s new/model.safetensors ] && [ ! -e new/tokenizer.json ] &&
+    grep -q 'warning: base/tokenizer.json: is a pointer of Git LFS.*lacks it' err
+result $? 'a pointer of Git LFS: told and left out'
+! run --init base --tokens tokens.bin --tokenizer base && grep -q 'base/tokenizer.json: is a pointer of Git LFS' err
+result $? '... and as the tokenizer of tokens refused'
+cp elsewhere/tokenizer.json base
+
 left=new.evenodd-export-7
 mkdir $left && touch $left/model.safetensors
 for name in $copied; do echo half >$left/$name; done

@@ -302,10 +302,12 @@ Test(hostile, files_that_are_something_else_are_called_by_what_they_are)
         write_text("model.safetensors", cases[i].text);
         refuses(cases[i].text, cases[i].words);
         write_text("m.bin", cases[i].text);
-        name_path("m.bin");
-        cr_assert_eq(truncate(path, 4096), 0);
-        cr_assert_lt(tool_import_open(&import, path, &problem), 0);
-        cr_assert(strstr(problem.text, cases[i].words), "%s", problem.text);
+        for (off_t bytes = 100; bytes <= 4096; bytes += 3996) { /* fewer than a header of llm.c, and more */
+            name_path("m.bin");
+            cr_assert_eq(truncate(path, bytes), 0);
+            cr_assert_lt(tool_import_open(&import, path, &problem), 0);
+            cr_assert(strstr(problem.text, cases[i].words), "%s", problem.text);
+        }
     }
     name_path("model.safetensors");
     cr_assert_eq(unlink(path), 0);

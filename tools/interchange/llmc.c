@@ -178,11 +178,14 @@ static eo_status check_finite(const struct tool_llmc *llmc, int file, const char
 static eo_status read_file(struct tool_llmc *llmc, int file, uint64_t file_bytes, const char *path,
                            struct tool_problem *problem)
 {
-    int32_t header[TOOL_LLMC_HEADER_INTS];
-    if (file_bytes < TOOL_LLMC_HEADER_BYTES)
-        return tool_problem_set(problem, EO_ERR_INVALID,
-                                "%s: has %llu bytes, fewer than the header's %d; it is truncated or not a checkpoint of llm.c",
-                                path, (unsigned long long)file_bytes, TOOL_LLMC_HEADER_BYTES);
+    int32_t header[TOOL_LLMC_HEADER_INTS] = {0};
+    if (file_bytes < TOOL_LLMC_HEADER_BYTES) {
+        EO_TRY(tool_read_at(file, path, header, file_bytes < 8 ? file_bytes : 8, 0, problem));
+        return tool_problem_set(
+            problem, EO_ERR_INVALID,
+            "%s: has %llu bytes, fewer than the header's %d; it is truncated or not a checkpoint of llm.c%s", path,
+            (unsigned long long)file_bytes, TOOL_LLMC_HEADER_BYTES, tool_foreign_file_hint(header));
+    }
     EO_TRY(tool_read_at(file, path, header, sizeof(header), 0, problem));
     EO_TRY(read_header(llmc, path, header, problem));
     const uint64_t wanted = tool_llmc_file_bytes(llmc);

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/interchange/foreign.h"
 #include "tools/shared/open_file.h"
 #include "tools/shared/weights_hash.h"
 
@@ -225,6 +226,9 @@ eo_status tool_tokenizer_load(struct tool_tokenizer *tokenizer, const char *opti
     if (snprintf(file, sizeof(file), "%s%s", path, is_folder ? "/tokenizer.json" : "") >= (int)sizeof(file))
         return tool_problem_set(problem, EO_ERR_INVALID, "%s: a path of %zu bytes; give another", option, strlen(path));
     eo_status status = tool_open_json(&root, TOKENIZER_BYTES_MAX, option, file, problem); /* knows how many bytes are too many */
+    if (status < 0 && tool_foreign_is_pointer(file))
+        status = tool_problem_set(problem, EO_ERR_INVALID,
+                                  "%s %s: is a pointer of Git LFS, not the file: get it with git lfs pull", option, file);
     if (status >= 0) {
         status = read_tokens(tokenizer, root, option, file, problem);
         json_decref(root);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "tools/interchange/export/export.h"
+#include "tools/interchange/foreign.h"
 #include "tools/shared/open_file.h"
 
 static const char *const other_names[] = {
@@ -82,6 +83,10 @@ static eo_status copy_file(const struct tool_export *export, const char *folder,
         close(in);
         status = tool_problem_set(&why, EO_ERR_INVALID, "%s: has %llu bytes, and %d at most are copied", from,
                                   (unsigned long long)bytes, BYTES_MAX);
+    } else if (status >= 0 && tool_foreign_is_pointer(from)) {
+        close(in);
+        status =
+            tool_problem_set(&why, EO_ERR_INVALID, "%s: is a pointer of Git LFS, not the file: get it with git lfs pull", from);
     }
     if (status < 0) {
         fprintf(stderr, "%s: warning: %s; the exported folder lacks it\n", program_invocation_short_name, why.text);
