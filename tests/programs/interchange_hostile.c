@@ -393,6 +393,27 @@ Test(hostile, a_tied_head_may_stand_for_the_embedding_but_must_have_its_shape)
     refuses("a head of another shape", "'lm_head.weight' has shape [8,11], but [11,8]");
 }
 
+Test(hostile, an_empty_tensor_and_a_padded_vocabulary_are_told)
+{
+    static struct part good, bad;
+    read_part(&good, "model-00001-of-00003.safetensors");
+    bad = good;
+    replace(&bad, "[11,8]", "[12,8]");
+    replace(&bad, "[4,8]", "[3,8]");
+    replace(&bad, "[0,352]", "[0,384]");
+    replace(&bad, "[352,480]", "[384,480]");
+    write_part(&bad);
+    refuses("twelve words",
+            "'wte.weight' has shape [12,8], but [11,8] by the config; a padded vocabulary is read with vocab_size 12");
+    bad = good;
+    replace(&bad, "[11,8]", "[0]");
+    replace(&bad, "[0,352]", "[0,0]");
+    replace(&bad, "[4,8]", "[120]");
+    replace(&bad, "[352,480]", "[0,480]");
+    write_part(&bad);
+    refuses("no word", "'wte.weight' has shape [0], but [11,8] by the config; it is empty");
+}
+
 /* Old files have masks of GPT-2's attention, which nothing reads. */
 Test(hostile, an_index_may_name_other_buffers_than_the_files_have)
 {

@@ -83,3 +83,17 @@ const char *tool_foreign_tensor_hint(const char *name, const json_t *wanted, cha
             snprintf(hint, TOOL_FOREIGN_HINT_BYTES, "; take '%s' out of the names", wrappers[i]);
     return hint;
 }
+
+const char *tool_foreign_shape_hint(const json_t *shape, const json_t *wanted, bool is_table,
+                                    char hint[TOOL_FOREIGN_HINT_BYTES])
+{
+    const json_int_t rows = json_integer_value(json_array_get(shape, 0));
+    hint[0] = '\0';
+    if (json_array_size(shape) && rows == 0)
+        snprintf(hint, TOOL_FOREIGN_HINT_BYTES, "; it is empty: the program that saved it had not gathered its shards");
+    else if (is_table && rows > json_integer_value(json_array_get(wanted, 0)) &&
+             json_equal(json_array_get(shape, 1), json_array_get(wanted, 1)))
+        snprintf(hint, TOOL_FOREIGN_HINT_BYTES,
+                 "; a padded vocabulary is read with vocab_size %" JSON_INTEGER_FORMAT " in config.json", rows);
+    return hint;
+}

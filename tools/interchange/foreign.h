@@ -23,4 +23,8 @@ const char *tool_foreign_folder_hint(const char *folder, const char *const *pick
 /* Of a tensor that is none of `wanted`, an object of their names. */
 const char *tool_foreign_tensor_hint(const char *name, const json_t *wanted, char hint[TOOL_FOREIGN_HINT_BYTES]);
 
+/* Of a tensor with another shape than the one wanted. */
+const char *tool_foreign_shape_hint(const json_t *shape, const json_t *wanted, bool is_table,
+                                    char hint[TOOL_FOREIGN_HINT_BYTES]);
+
 #endif

@@ -271,6 +271,7 @@ static eo_status compare(const char *folder, const struct tool_model_config *con
         return tool_problem_set(problem, EO_ERR_NO_MEMORY, "%s: no memory", folder);
     }
     const bool head_alone = has_head_alone(config, tensors);
+    const char *table = config->family == TOOL_CONFIG_GPT2 ? "wte.weight" : "model.embed_tokens.weight";
     eo_status status = EO_OK;
     const char *name;
     json_t *entry;
@@ -279,7 +280,7 @@ static eo_status compare(const char *folder, const struct tool_model_config *con
         const char *plain = name_in_model(config, all, name, room);
         const bool is_copy = config->tied_head && strcmp(plain, "lm_head.weight") == 0;
         if (is_copy && head_alone)
-            plain = config->family == TOOL_CONFIG_GPT2 ? "wte.weight" : "model.embed_tokens.weight";
+            plain = table;
         json_t *shape = json_object_get(wanted, plain);
         if (is_buffer(config, plain) || (is_copy && !head_alone)) {
             out->buffer_count++;
@@ -295,8 +296,9 @@ static eo_status compare(const char *folder, const struct tool_model_config *con
         if (shapes && !json_equal(shape, json_object_get(entry, "shape"))) {
             char *have = json_dumps(json_object_get(entry, "shape"), JSON_COMPACT);
             char *want = json_dumps(shape, JSON_COMPACT);
-            status = REFUSE("%s: tensor '%.100s' has shape %s, but %s by the config", folder, name,
-                            have ? have : "?", want ? want : "?");
+            const bool is_table = strcmp(plain, table) == 0 || strcmp(plain, "lm_head.weight") == 0;
+            status = REFUSE("%s: tensor '%.100s' has shape %s, but %s by the config%s", folder, name, have ? have : "?",
+                            want ? want : "?", tool_foreign_shape_hint(json_object_get(entry, "shape"), shape, is_table, hint));
             free(have);
             free(want);
             break;
