@@ -134,8 +134,7 @@ Test(interchange, names_may_lack_their_first_word_and_an_embedding_be_called_its
         cr_assert_eq(job.exported, EO_OK, "%s", problem.text);
         rename_tensors(cases[i].from, cases[i].to);
         cr_assert_eq(import_to(cases[i].config, 2, path, NULL, EO_DTYPE_FP32), hash, "model %zu", i);
-        remove_folder();
-        cr_assert_eq(mkdir(folder, 0700), 0);
+        empty_folder();
     }
 }
 
