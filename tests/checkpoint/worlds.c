@@ -4,7 +4,9 @@
  */
 #include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "saved_training.h"
 
@@ -447,6 +449,73 @@ static void resharding(void)
     tap_case("resharded from 4 to 1, 3 and 8: the same bits, and what is there is not written over");
 }
 
+/* -- a checkpoint of numbers ---------------------------------------------------------------------------------------*/
+
+static float made_number(uint32_t parameter, uint64_t element)
+{
+    return (float)(1 + element % 10000 + 10000 * (uint64_t)parameter);
+}
+
+static eo_status make_numbers(void *user, uint32_t parameter, uint64_t offset, uint64_t count, float *values)
+{
+    const uint32_t *fails_at = user;
+    for (uint64_t i = 0; i < count; i++)
+        values[i] = made_number(parameter, offset + i);
+    return parameter == *fails_at ? EO_ERR_NO_MEMORY : EO_OK;
+}
+
+static bool has_numbers(eo_checkpoint *checkpoint, const eo_model *model, uint32_t p)
+{
+    eo_parameter_info info;
+    eo_checkpoint_parameter made;
+    uint32_t index;
+    if (eo_model_parameter(model, p, &info) < 0 || eo_checkpoint_find_parameter(checkpoint, info.name, &index) < 0 ||
+        eo_checkpoint_get_parameter(checkpoint, index, &made) < 0 || made.info.element_count != info.element_count ||
+        memcmp(made.info.dims, info.dims, sizeof(info.dims)) != 0)
+        return false;
+    float *values = malloc(info.element_count * sizeof(*values));
+    bool same = values && eo_checkpoint_read(checkpoint, info.layer, 0, made.offset, info.element_count, values) == EO_OK;
+    for (uint64_t i = 0; same && i < info.element_count; i++)
+        same = values[i] == made_number(p, i);
+    free(values);
+    return same;
+}
+
+static void makes_numbers(struct saved_rank *self)
+{
+    struct story *story = self->shared;
+    const uint32_t count = eo_model_parameter_count(self->model);
+    uint32_t fails_at = count - 1;
+    char path[512], new_folder[300];
+    eo_checkpoint *checkpoint = NULL;
+    if (self->rank != 0)
+        return;
+    CHECK_THAT(eo_checkpoint_make(self->plan, story->folder, make_numbers, &fails_at, NULL, 1, &saved_log) == EO_ERR_INVALID);
+    CHECK_THAT(eo_checkpoint_make(self->plan, story->folder, make_numbers, &fails_at, NULL, 0, &saved_log) == EO_ERR_NO_MEMORY);
+    CHECK_THAT(eo_checkpoint_find(path, sizeof(path), NULL, story->folder, &saved_log) == EO_IN_PROGRESS); /* it stays */
+    snprintf(new_folder, sizeof(new_folder), "%s/new", story->folder);
+    CHECK_THAT(eo_checkpoint_make(self->plan, new_folder, make_numbers, &fails_at, NULL, 0, &saved_log) == EO_ERR_NO_MEMORY);
+    CHECK_THAT(access(new_folder, F_OK) != 0);
+    fails_at = count;
+    CHECK_THAT(eo_checkpoint_make(self->plan, story->folder, make_numbers, &fails_at, NULL, 0, &saved_log) == EO_OK);
+    CHECK_THAT(eo_checkpoint_find(path, sizeof(path), NULL, story->folder, &saved_log) == EO_OK);
+    CHECK_THAT(eo_checkpoint_open(&checkpoint, path, &saved_log) == EO_OK);
+    for (uint32_t p = 0; checkpoint && p < count; p++)
+        CHECK_THAT(has_numbers(checkpoint, self->model, p));
+    eo_checkpoint_close(&checkpoint);
+}
+
+static void made_of_numbers(void)
+{
+    for (uint32_t ranks = 1; ranks <= 3; ranks += 2) {
+        struct story story = {.hash = 0};
+        saved_folder_make(story.folder, sizeof(story.folder));
+        (void)saved_run(&(struct saved_settings){.ranks = ranks, .padding = 40}, makes_numbers, &story);
+        saved_folder_remove(story.folder);
+    }
+    tap_case("a checkpoint made of numbers has each parameter's, for 1 and 3 ranks; a producer's failure leaves none");
+}
+
 void checkpoint_world_cases(void)
 {
     any_world();
@@ -456,4 +525,5 @@ void checkpoint_world_cases(void)
     forgotten_calls();
     bytes_of_the_trainer();
     resharding();
+    made_of_numbers();
 }

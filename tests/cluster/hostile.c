@@ -545,6 +545,11 @@ static void ends_of_links(void)
             h.node.failure.text);
         eo_node_fini(&h.node);
     }
+    static struct hostile h;
+    begin_node(&h, 0, 0);
+    eo_node_down(&h.node, &h.links[0], EO_END_CLOSED, "connection closed");
+    tap(h.node.failure.status == EO_OK, "the end of one who has not said its rank is no loss");
+    eo_node_fini(&h.node);
 }
 
 static bool is_taken(struct hostile *h, uint64_t number, uint32_t blob_bytes)

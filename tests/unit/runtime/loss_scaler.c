@@ -29,3 +29,13 @@ Test(loss_scaler, begins_with_defaults_and_takes_late_reports_once)
     cr_assert_eq(scaler.scale, 32768.0f);
     eo_loss_scaler_update(NULL, NULL);
 }
+
+Test(loss_scaler, keeps_its_scale_where_the_next_is_no_normal_float)
+{
+    static const float last[] = {0x1p127f, 0x1p-126f};
+    for (int skipped = 0; skipped < 2; skipped++) {
+        eo_loss_scaler scaler = {.scale = last[skipped], .growth_interval = 1};
+        eo_loss_scaler_update(&scaler, &(eo_step_report){.skipped = skipped, .loss_scale = scaler.scale});
+        cr_assert_eq(scaler.scale, last[skipped], "scale %g", (double)scaler.scale);
+    }
+}
