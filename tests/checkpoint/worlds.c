@@ -481,6 +481,40 @@ static bool has_numbers(eo_checkpoint *checkpoint, const eo_model *model, uint32
     return same;
 }
 
+/* Nothing but one argument. */
+static void refuses_what_misses(const eo_plan *plan, eo_checkpoint *checkpoint, const char *folder)
+{
+    eo_checkpoint_info info;
+    eo_checkpoint_layer layer;
+    eo_checkpoint_parameter parameter;
+    uint64_t step = UINT64_MAX;
+    float value = 0;
+    uint32_t index, bytes = sizeof(value), fails_at = UINT32_MAX;
+    char path[8];
+    eo_checkpoint_get_info(checkpoint, &info);
+    CHECK_THAT(eo_checkpoint_make(NULL, folder, make_numbers, &fails_at, NULL, 0, NULL) == EO_ERR_INVALID);
+    CHECK_THAT(eo_checkpoint_make(plan, NULL, make_numbers, &fails_at, NULL, 0, NULL) == EO_ERR_INVALID);
+    CHECK_THAT(eo_checkpoint_make(plan, folder, NULL, NULL, NULL, 0, NULL) == EO_ERR_INVALID);
+    CHECK_THAT(eo_checkpoint_reshard(checkpoint, NULL, 1, NULL) == EO_ERR_INVALID);
+    CHECK_THAT(eo_checkpoint_find_before(path, sizeof(path), &step, NULL, NULL) == EO_ERR_INVALID);
+    CHECK_THAT(eo_checkpoint_get_layer(NULL, 0, &layer) == EO_ERR_INVALID);
+    CHECK_THAT(eo_checkpoint_get_layer(checkpoint, 0, NULL) == EO_ERR_INVALID);
+    CHECK_THAT(eo_checkpoint_get_layer(checkpoint, info.layer_count, &layer) == EO_ERR_INVALID);
+    CHECK_THAT(eo_checkpoint_get_parameter(NULL, 0, &parameter) == EO_ERR_INVALID);
+    CHECK_THAT(eo_checkpoint_get_parameter(checkpoint, 0, NULL) == EO_ERR_INVALID);
+    CHECK_THAT(eo_checkpoint_get_parameter(checkpoint, info.parameter_count, &parameter) == EO_ERR_INVALID);
+    CHECK_THAT(eo_checkpoint_find_parameter(NULL, "body", &index) == EO_ERR_INVALID);
+    CHECK_THAT(eo_checkpoint_find_parameter(checkpoint, NULL, &index) == EO_ERR_INVALID);
+    CHECK_THAT(eo_checkpoint_find_parameter(checkpoint, "none", &index) == EO_ERR_INVALID);
+    CHECK_THAT(eo_checkpoint_read(checkpoint, 0, 0, 0, 1, NULL) == EO_ERR_INVALID);
+    CHECK_THAT(eo_checkpoint_read(NULL, 0, 0, 0, 1, &value) == EO_ERR_INVALID);
+    CHECK_THAT(eo_checkpoint_blob(checkpoint, 0, &value, NULL) == EO_ERR_INVALID);
+    CHECK_THAT(eo_checkpoint_blob(checkpoint, 0, NULL, &bytes) == EO_ERR_INVALID);
+    CHECK_THAT(eo_checkpoint_verify_part(checkpoint, 2, 2) == EO_ERR_INVALID);
+    CHECK_THAT(eo_checkpoint_check(checkpoint, NULL) == EO_ERR_INVALID);
+    CHECK_THAT(eo_checkpoint_load(checkpoint, NULL) == EO_ERR_INVALID);
+}
+
 static void makes_numbers(struct saved_rank *self)
 {
     struct story *story = self->shared;
@@ -502,6 +536,8 @@ static void makes_numbers(struct saved_rank *self)
     CHECK_THAT(eo_checkpoint_open(&checkpoint, path, &saved_log) == EO_OK);
     for (uint32_t p = 0; checkpoint && p < count; p++)
         CHECK_THAT(has_numbers(checkpoint, self->model, p));
+    if (checkpoint)
+        refuses_what_misses(self->plan, checkpoint, new_folder);
     eo_checkpoint_close(&checkpoint);
 }
 

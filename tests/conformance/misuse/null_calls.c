@@ -405,6 +405,7 @@ static void layers(void)
     REFUSED(eo_decoder_create(&decoder, NULL, NULL, 1));
     REFUSED(eo_decoder_create(NULL, NULL, NULL, 1));
     REFUSED(eo_decoder_run(NULL, NULL, NULL, 1, &logit));
+    REFUSED(eo_decoder_run(NULL, NULL, &(const int32_t){0}, 1, &logit));
     eo_decoder_forget(NULL);
     eo_decoder_destroy(&decoder);
     eo_decoder_destroy(NULL);
