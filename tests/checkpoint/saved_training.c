@@ -291,11 +291,19 @@ struct rank_thread {
     bool started;
 };
 
+static void count_gradient(void *user, const eo_shard *shard)
+{
+    struct saved_rank *self = user;
+    self->gradients += shard->gradient != NULL;
+}
+
 static void *rank_main(void *arg)
 {
     struct rank_thread *self = arg;
-    const eo_status status = eo_runtime_create(&self->rank.runtime, eo_runtime_params(
-        .plan = self->rank.plan, .world = self->rank.world, .memory = self->rank.settings->memory, .log = self->rank.log));
+    const eo_status status =
+        eo_runtime_create(&self->rank.runtime, eo_runtime_params(.plan = self->rank.plan, .world = self->rank.world,
+                                                                 .memory = self->rank.settings->memory, .log = self->rank.log,
+                                                                 .gradient = count_gradient, .gradient_user = &self->rank));
     self->started = status >= 0;
     if (self->started)
         self->body(&self->rank);

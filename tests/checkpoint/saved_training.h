@@ -40,6 +40,7 @@ struct saved_rank {
     eo_runtime *runtime;
     const eo_log *log;
     void *shared; /* the case's own */
+    uint32_t gradients; /* told by the runtime's `gradient` */
 };
 
 /* Runs body on every rank of a world of threads. False: a rank could not start, or something did not hold. */

@@ -27,6 +27,8 @@ static void undisturbed(struct saved_rank *self)
     blob[5] = (char)('0' + self->rank);
     saved_initialise(self);
     saved_steps(self, SAVED_AT);
+    CHECK_THAT(self->gradients ==
+               SAVED_AT * (self->settings->thaws ? 4 : 3)); /* each trained layer's, whatever the optimizer */
     CHECK_THAT(saved_save(self, story->folder, 0, blob, sizeof(blob)) == EO_OK);
     const uint64_t saved = saved_hash(self);
     saved_steps(self, ENDS_AT);

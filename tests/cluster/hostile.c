@@ -321,6 +321,34 @@ static int announce(uint32_t bytes, uint32_t type, uint32_t rank_count, size_t *
     return result;
 }
 
+/* More than a socket takes at once: the rest waits for its reader, and no byte is lost. */
+static bool passes_whole(size_t bytes)
+{
+    int ends[2];
+    const unsigned char *body = NULL;
+    size_t taken = 0;
+    unsigned char *sent = malloc(bytes);
+    if (!sent || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0)
+        exit(1);
+    struct eo_link *a = eo_link_new(ends[0], false, EO_LINK_NEW, "a", 0),
+                   *b = eo_link_new(ends[1], true, EO_LINK_PARENT, "b", 1);
+    if (!a || !b || !shake_hands(a, b))
+        exit(1);
+    for (size_t i = 0; i < bytes; i++)
+        sent[i] = (unsigned char)(i * 7 + i / 251);
+    bool holds = eo_link_send(b, EO_MESSAGE_UP, sent, bytes) && eo_link_flush(b) && eo_link_has_output(b) && !b->is_shut;
+    int type = 0;
+    while (holds && type == 0) {
+        holds = eo_link_read(a, &secret) == EO_LINK_GOES_ON && eo_link_flush(b);
+        type = eo_link_message(a, 16384, &body, &taken);
+    }
+    holds = holds && type == EO_MESSAGE_UP && taken == bytes && memcmp(body, sent, bytes) == 0 && !eo_link_has_output(b);
+    eo_link_free(a);
+    eo_link_free(b);
+    free(sent);
+    return holds;
+}
+
 static void links(void)
 {
     size_t capacity;
@@ -332,6 +360,8 @@ static void links(void)
         "a byte more than its kind may have is refused");
     tap(announce(4, 0, 4, &capacity) == -1 && announce(4, EO_MESSAGE_END, 4, &capacity) == -1 &&
             announce(4, 0xffff, 4, &capacity) == -1, "so are kinds that are not known");
+    tap(passes_whole(eo_message_bytes_max(EO_MESSAGE_UP, 16384) / 8),
+        "a message larger than its socket's buffer arrives whole");
 }
 
 /* Data that nobody takes are given up by the kernel: the same error as of a host that is cut off. */
