@@ -210,6 +210,20 @@ static void agree_to_rounding(const char *level)
     eo_team_destroy(&team);
 }
 
+Test(models, layers_of_several_blocks_are_named_by_them)
+{
+    eo_transformer_params params = base_params(GPT2, true);
+    eo_transformer *transformer;
+    params.config.layer_count = 5;
+    params.unit_blocks = 2;
+    cr_assert_eq(eo_transformer_create(&transformer, &params), EO_OK);
+    const eo_model *model = eo_transformer_model(transformer);
+    cr_assert_str_eq(eo_model_layer_name(model, 1), "block.0-1");
+    cr_assert_str_eq(eo_model_layer_name(model, 2), "block.2-3");
+    cr_assert_str_eq(eo_model_layer_name(model, 3), "block.4");
+    eo_transformer_destroy(&transformer);
+}
+
 Test(models, chunks_halves_and_threads_agree_to_rounding)
 {
     agree_to_rounding(eo_kernels_name());

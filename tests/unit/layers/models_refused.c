@@ -111,6 +111,8 @@ Test(models, impossible_configs_are_refused_with_a_reason)
     } while (0)
     REFUSED(good, config.layer_count = 0, "layer_count is 0");
     REFUSED(good, config.layer_count = 5000, "layer_count is 5000; at most 4096");
+    REFUSED(good, dtype = (eo_dtype)7, "dtype 7 or reduce_dtype 0 is neither");
+    REFUSED(good, reduce_dtype = (eo_dtype)7, "dtype 0 or reduce_dtype 7 is neither");
     REFUSED(good, config.width = 0, "width is 0");
     REFUSED(good, config.width = UINT32_MAX, "width is 4294967295");
     REFUSED(good, config.head_count = 0, "head_count is 0");

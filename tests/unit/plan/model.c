@@ -82,6 +82,8 @@ Test(model, bad_layers_and_parameters_are_refused)
             "at most 4194304 are possible");
     REFUSED(PARAMETER(.layer = 0, .name = "x", .dim_count = 4, .dims = {1 << 16, 1 << 16, 1 << 16, 1 << 16}),
             "more than 2^44");
+    REFUSED(PARAMETER(.layer = 0, .name = "x", .dim_count = 1, .dims = {1}, .padding = (UINT64_C(1) << 44) + 1),
+            "a padding of more than 2^44");
     REFUSED(PARAMETER(.layer = 0, .dim_count = 1, .dims = {1}), "needs a name");
     cr_assert_eq(out, 77, "a refused call gave an index");
     cr_assert_eq(eo_model_add_layer(NULL, eo_layer_params(.name = "x"), &out), EO_ERR_INVALID);

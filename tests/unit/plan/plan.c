@@ -172,12 +172,22 @@ Test(plan, gathers_of_a_layer_in_parts_are_of_its_ranks)
             eo_model_add_parameter(
                 model, eo_parameter_params(.name = "a", .dim_count = 2, .dims = {96, 64}, .float8_gather = true), NULL),
             EO_OK);
-        cr_assert_eq(eo_model_add_position(model, eo_position_params(.layer = 0), NULL), EO_OK);
+        cr_assert_eq(eo_model_add_layer(model, eo_layer_params(.name = "whole"), NULL), EO_OK);
+        cr_assert_eq(
+            eo_model_add_parameter(model, eo_parameter_params(.layer = 1, .name = "b", .dim_count = 1, .dims = {64}), NULL),
+            EO_OK);
+        for (uint32_t l = 0; l < 2; l++)
+            cr_assert_eq(eo_model_add_position(model, eo_position_params(.layer = l), NULL), EO_OK);
         eo_plan *plan = plan_of(model, eo_plan_params(.rank_count = k ? 4 : 2, .dtype = EO_DTYPE_BF16, .float8_gather = true));
         for (uint32_t i = 0; i < eo_plan_operation_count(plan, EO_LIST_STEADY); i++) {
             eo_plan_operation o;
             cr_assert_eq(eo_plan_get_operation(plan, EO_LIST_STEADY, i, &o), EO_OK);
-            bytes[k] += o.kind == EO_OP_ALL_GATHER ? o.bytes : 0;
+            bytes[k] += o.kind == EO_OP_ALL_GATHER && o.layer == 0 ? o.bytes : 0;
+        }
+        for (uint32_t rank = 0; rank < (k ? 4 : 2); rank++) {
+            eo_shard_range parts, whole;
+            cr_assert(eo_plan_shard_range(plan, 0, rank, &parts) == EO_OK && parts.offset == rank % 2 * parts.count);
+            cr_assert(eo_plan_shard_range(plan, 1, rank, &whole) == EO_OK && whole.offset == rank * whole.count);
         }
         eo_plan_destroy(&plan);
         eo_model_destroy(&model);
@@ -283,6 +293,7 @@ Test(plan, texts_name_every_row)
         eo_plan_row row;
         cr_assert_eq(eo_plan_get_row(plan, r, &row), EO_OK);
         cr_assert(strstr(json.text, row.name), "%s", row.name);
+        cr_assert_eq(row.first[0] == '\0', plan->rows[r].always_live, "%s", row.name);
     }
     eo_plan_row row;
     cr_assert_eq(eo_plan_get_row(plan, summary.row_count, &row), EO_ERR_INVALID);

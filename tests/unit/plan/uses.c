@@ -329,6 +329,8 @@ Test(plan_uses, offload_activations_without_effect_warn)
         cr_assert_eq(eo_plan_create(&plan, model, eo_plan_params(.offload_activations = count, .log = &eo_test_log)), EO_OK);
         const bool warns = strstr(eo_test_text, "offload_activations has no effect: ");
         cr_expect_eq(warns, count == 1 || count == 2, "%u: '%s'", count, eo_test_text);
+        for (uint32_t p = 0; p < plan->position_count; p++)
+            cr_expect_eq(plan->positions[p].leaves, p == 0 && count > 2, "%u: position %u", count, p);
         eo_plan_destroy(&plan);
     }
     eo_model_destroy(&model);
