@@ -322,7 +322,14 @@ static bool run_threads(const struct saved_settings *s, eo_model *model, eo_plan
     if (eo_world_create_local(worlds, eo_world_params(.rank_count = s->ranks, .timeout_ms = 20000, .log = &saved_log)) < 0)
         return false;
     for (uint32_t r = 0; r < s->ranks; r++)
-        threads[r] = (struct rank_thread){.rank = {s, r, model, plan, worlds[r], NULL, &saved_log, shared}, .body = body};
+        threads[r] = (struct rank_thread){.rank = {.settings = s,
+                                                   .rank = r,
+                                                   .model = model,
+                                                   .plan = plan,
+                                                   .world = worlds[r],
+                                                   .log = &saved_log,
+                                                   .shared = shared},
+                                          .body = body};
     run_as_threads(rank_main, threads, s->ranks, sizeof(threads[0]));
     for (uint32_t r = 0; r < s->ranks; r++) {
         good = good && threads[r].started;

@@ -279,6 +279,23 @@ static void squatter(void)
     close(ready[0]);
 }
 
+static void long_names(void)
+{
+    char job[257] = "";
+    memset(job, 'x', sizeof(job) - 1);
+    eo_rendezvous *rv;
+    const eo_rendezvous_params params = {.rank = 1,
+                                         .rank_count = 2,
+                                         .local_rank = 1,
+                                         .local_count = 2,
+                                         .address = "127.0.0.1",
+                                         .port = "29500",
+                                         .job = job,
+                                         .host = "here",
+                                         .timeout_ms = 50};
+    tap(eo_rendezvous_create(&rv, &params) == EO_ERR_INVALID, "a job's name that would be cut short is refused");
+}
+
 /* ---- a link ---- */
 
 static struct eo_secret secret;
@@ -594,6 +611,38 @@ static bool is_taken(struct hostile *h, uint64_t number, uint32_t blob_bytes)
     return taken;
 }
 
+/* The first message of a link that has proven rank 2 and this role. */
+static bool is_welcome(enum eo_message type, uint32_t rank, enum eo_link_kind role)
+{
+    static struct hostile h;
+    unsigned char body[1 + 4 + 23 + 4 + 8 + EO_HOST_BYTES] = {0};
+    struct eo_writer w = {body, body + sizeof(body), false};
+    begin_node(&h, 0, 0);
+    h.links[1].rank = 2;
+    h.links[1].role = role;
+    if (type == EO_MESSAGE_JOIN) { /* of a rank alone: flags, ranks, an endpoint, and one member */
+        eo_put(&w, 0, 1);
+        eo_put(&w, RANKS, 4);
+        w.at += 23;
+        eo_put(&w, 1, 4);
+    }
+    eo_put(&w, rank, 4);
+    w.at += 4 + EO_HOST_BYTES;
+    const bool taken = eo_node_take(&h.node, &h.links[1], type, body, (size_t)(w.at - body));
+    eo_node_fini(&h.node);
+    return taken;
+}
+
+static void proven_and_said(void)
+{
+    tap(is_welcome(EO_MESSAGE_CHILD, 2, EO_LINK_PARENT) && !is_welcome(EO_MESSAGE_CHILD, 3, EO_LINK_PARENT) &&
+            !is_welcome(EO_MESSAGE_CHILD, 2, EO_LINK_LEADER),
+        "a child is of the rank and the role that it has proven");
+    tap(is_welcome(EO_MESSAGE_JOIN, 2, EO_LINK_LEADER) && !is_welcome(EO_MESSAGE_JOIN, 3, EO_LINK_LEADER) &&
+            !is_welcome(EO_MESSAGE_JOIN, 2, EO_LINK_PARENT),
+        "so is a rank of this host");
+}
+
 /* The whole of an exchange cannot be there before this rank has given its part. */
 static void answers_to_nothing(void)
 {
@@ -617,9 +666,11 @@ int main(void)
     shouting(false);
     shouting(true);
     squatter();
+    long_names();
     links();
     nodes();
     answers_to_nothing();
+    proven_and_said();
     ends_of_links();
     timed_out();
     return tap_end();

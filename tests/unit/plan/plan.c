@@ -294,6 +294,7 @@ Test(plan, texts_name_every_row)
         cr_assert_eq(eo_plan_get_row(plan, r, &row), EO_OK);
         cr_assert(strstr(json.text, row.name), "%s", row.name);
         cr_assert_eq(row.first[0] == '\0', plan->rows[r].always_live, "%s", row.name);
+        cr_assert(row.category != EO_CATEGORY_OPTIMIZER || row.space == EO_SPACE_PRIVATE, "%s", row.name);
     }
     eo_plan_row row;
     cr_assert_eq(eo_plan_get_row(plan, summary.row_count, &row), EO_ERR_INVALID);
