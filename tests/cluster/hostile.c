@@ -643,6 +643,31 @@ static void proven_and_said(void)
         "so is a rank of this host");
 }
 
+/* A leaf's parts of the first exchange, of `blob_bytes` each. */
+static bool is_part_taken(uint32_t blob_bytes, size_t parts_bytes)
+{
+    static struct hostile h;
+    const size_t bytes = 12 + parts_bytes;
+    unsigned char *body = calloc(1, bytes);
+    struct eo_writer w = {body, body + bytes, false};
+    begin_node(&h, 0, 0);
+    h.links[1].kind = EO_LINK_LEAF;
+    eo_put(&w, 0, 8);
+    eo_put(&w, blob_bytes, 4);
+    const bool taken = eo_node_take(&h.node, &h.links[1], EO_MESSAGE_UP, body, bytes);
+    eo_node_fini(&h.node);
+    free(body);
+    return taken;
+}
+
+static void ragged_parts(void)
+{
+    enum { BYTES = 8 + EO_HOST_BYTES, PART = 4 + BYTES };
+    tap(is_part_taken(BYTES, PART) && !is_part_taken(BYTES, 0) && !is_part_taken(BYTES, PART + 1) && !is_part_taken(0, 4) &&
+            !is_part_taken(EO_GATHER_BYTES_MAX + 1, 4 + EO_GATHER_BYTES_MAX + 1),
+        "parts of an exchange are whole, and neither empty nor larger than any may be");
+}
+
 /* The whole of an exchange cannot be there before this rank has given its part. */
 static void answers_to_nothing(void)
 {
@@ -671,6 +696,7 @@ int main(void)
     nodes();
     answers_to_nothing();
     proven_and_said();
+    ragged_parts();
     ends_of_links();
     timed_out();
     return tap_end();
