@@ -111,6 +111,19 @@ static void plans(const eo_model *model, const eo_plan *plan)
     REFUSED(eo_plan_get_operation(plan, EO_LIST_STEADY, 0, NULL));
     REFUSED(eo_plan_get_access(NULL, EO_LIST_STEADY, 0, 0, NULL));
     REFUSED(eo_plan_get_access(plan, EO_LIST_STEADY, 0, 0, NULL));
+    eo_plan_operation operation;
+    eo_plan_access access;
+    eo_shard_range range;
+    REFUSED(eo_plan_get_operation(plan, (eo_list)-1, 0, &operation));
+    REFUSED(eo_plan_get_access(plan, (eo_list)-1, 0, 0, &access));
+    REFUSED(eo_plan_simulate(NULL, EO_LIST_STEADY, &ns, 1, &ns));
+    REFUSED(eo_plan_simulate(plan, (eo_list)-1, &ns, 1, &ns));
+    REFUSED(eo_plan_simulate(plan, EO_LIST_STEADY, NULL, 1, &ns));
+    REFUSED(eo_plan_simulate(plan, EO_LIST_STEADY, &ns, 0, &ns));
+    REFUSED(eo_plan_simulate(plan, EO_LIST_STEADY, &ns, 1, NULL));
+    REFUSED(eo_plan_shard_range(NULL, 0, 0, &range));
+    REFUSED(eo_plan_shard_range(plan, 1, 0, &range));
+    REFUSED(eo_plan_shard_range(plan, 0, 1, &range));
     REFUSED(eo_plan_shard_range(NULL, 0, 0, NULL));
     REFUSED(eo_plan_shard_range(plan, 0, 0, NULL));
     REFUSED(eo_plan_shard_part(NULL, 0, 0, 0, NULL));
@@ -121,8 +134,6 @@ static void plans(const eo_model *model, const eo_plan *plan)
     REFUSED(eo_plan_get_operation_sized(plan, EO_LIST_STEADY, 0, NULL, 0));
     eo_plan_get_summary_sized(NULL, NULL, 0);
     REFUSED(eo_model_parameter_sized(NULL, 0, NULL, 0));
-    REFUSED(eo_plan_simulate(NULL, EO_LIST_STEADY, NULL, 1, &ns));
-    REFUSED(eo_plan_simulate(plan, EO_LIST_STEADY, NULL, 1, NULL));
     HOLDS(strcmp(eo_strategy_name((eo_strategy)-1), "unknown") == 0);
     HOLDS(strcmp(eo_category_name((eo_category)-1), "unknown") == 0);
     HOLDS(strcmp(eo_operation_kind_name((eo_operation_kind)-1), "unknown") == 0);
