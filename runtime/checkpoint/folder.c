@@ -289,9 +289,13 @@ static void remove_strangers(const char *path, uint32_t rank_count)
         closedir(list);
 }
 
-/* The manifest goes first: what is left of it then is no checkpoint any more. Foreign files stay, and the folder. */
+/* What has the name of a checkpoint loses its manifest first, on the disk too: what is left of it then is none any more.
+ * Foreign files stay, and the folder. */
 static void remove_folder(int parent, const char *name)
 {
+    const char *slash = strrchr(name, '/'), *rest = "";
+    uint64_t step;
+    const bool is_named = parse_name(slash ? slash + 1 : name, &step, &rest) && *rest == '\0';
     const int folder = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     DIR *list = folder >= 0 ? fdopendir(folder) : NULL;
     if (!list) {
@@ -299,7 +303,7 @@ static void remove_folder(int parent, const char *name)
             close(folder);
         return;
     }
-    if (unlinkat(folder, "manifest", 0) == 0)
+    if (unlinkat(folder, "manifest", 0) == 0 && is_named)
         (void)fsync(folder);
     for (const struct dirent *entry = readdir(list); entry; entry = readdir(list))
         if (is_ours(entry->d_name))
@@ -350,7 +354,7 @@ static bool is_kept(const struct ordered_steps *o, uint64_t step)
 }
 
 /* A folder with the name of a step is whole, so what goes has another name before its first file goes. */
-static void remove_checkpoint(int parent, const char *name)
+static void rename_old(int parent, const char *name)
 {
     char old[NAME_MAX + 8];
     struct stat info;
@@ -358,32 +362,29 @@ static void remove_checkpoint(int parent, const char *name)
         return; /* a link, say: somebody else's */
     snprintf(old, sizeof(old), "%s.old", name);
     remove_folder(parent, old);
-    if (renameat(parent, name, parent, old) == 0)
-        remove_folder(parent, old);
-    else if (errno == EXDEV) /* overlayfs: it is of a lower layer, where it stays under its name */
+    if (renameat(parent, name, parent, old) != 0 && errno == EXDEV) /* overlayfs: in a lower layer names stay */
         remove_folder(parent, name);
 }
 
 /* Older ones than the kept, and what earlier runs left unfinished. What is of a later step is not ours to remove: other
- * ranks may have begun the next save already. */
+ * ranks may have begun the next save already. Thousands take one wait for the disk: all have other names there first. */
 static void remove_old(const char *folder, uint64_t step, uint32_t keep)
 {
     struct ordered_steps ordered = {.step = step, .keep = keep ? keep : 1, .newest = NULL};
     struct checkpoint_error error;
+    const char *rest;
+    uint64_t at;
     ordered.newest = calloc(ordered.keep, sizeof(*ordered.newest));
     DIR *list = opendir(folder);
     if (ordered.newest && list && eo_checkpoint_list(folder, note_step, &ordered, &error) == EO_OK) {
-        for (const struct dirent *entry = readdir(list); entry; entry = readdir(list)) {
-            const char *rest;
-            uint64_t at;
-            if (!parse_name(entry->d_name, &at, &rest))
-                continue;
-            const bool is_unfinished = strcmp(rest, ".new") == 0 || strcmp(rest, ".old") == 0;
-            if (is_unfinished && at <= step)
+        for (const struct dirent *entry = keep ? readdir(list) : NULL; entry; entry = readdir(list))
+            if (parse_name(entry->d_name, &at, &rest) && *rest == '\0' && !is_kept(&ordered, at))
+                rename_old(dirfd(list), entry->d_name);
+        (void)eo_checkpoint_sync(dirfd(list));
+        rewinddir(list);
+        for (const struct dirent *entry = readdir(list); entry; entry = readdir(list))
+            if (parse_name(entry->d_name, &at, &rest) && at <= step && (strcmp(rest, ".new") == 0 || strcmp(rest, ".old") == 0))
                 remove_folder(dirfd(list), entry->d_name);
-            else if (*rest == '\0' && keep && !is_kept(&ordered, at))
-                remove_checkpoint(dirfd(list), entry->d_name);
-        }
     }
     if (list)
         closedir(list);

@@ -28,6 +28,9 @@ int __real_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to);
 int __real_flock(int file, int operation);
 int __wrap_flock(int file, int operation);
+int __real_fsync(int file);
+int __wrap_fsync(int file);
+atomic_int sync_count;
 ino_t left_below;
 bool has_no_fallocate, has_no_exchange, has_no_locks, has_layers, renames_slowly;
 
@@ -84,6 +87,12 @@ int __wrap_flock(int file, int operation)
         return __real_flock(file, operation);
     errno = ENOLCK;
     return -1;
+}
+
+int __wrap_fsync(int file)
+{
+    atomic_fetch_add(&sync_count, 1);
+    return __real_fsync(file);
 }
 
 bool write_text_to(const char *path, const char *text)

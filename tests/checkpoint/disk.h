@@ -6,6 +6,7 @@
 #ifndef EO_TESTS_CHECKPOINT_DISK_H
 #define EO_TESTS_CHECKPOINT_DISK_H
 
+#include <stdatomic.h>
 #include <sys/types.h>
 
 #include "saved_training.h"
@@ -15,6 +16,7 @@ enum { CHILD_SKIPS = 77 };
 extern char folder[256];
 extern ino_t left_below; /* a folder of an overlayfs' lower layer */
 extern bool has_no_fallocate, has_no_exchange, has_no_locks, has_layers, renames_slowly;
+extern atomic_int sync_count; /* calls of fsync */
 
 bool write_text_to(const char *path, const char *text);
 void step_path(char *path, size_t bytes, uint64_t step, const char *suffix);

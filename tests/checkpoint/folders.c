@@ -136,6 +136,38 @@ static void *interrupt_often(void *thread)
 }
 
 /* The end of the first one is waited for during seconds. */
+/* Checkpoints as a run leaves them that kept all. */
+static void saves_beside_many(struct saved_rank *self)
+{
+    enum { OLD = 200 };
+    char path[400];
+    struct stat info;
+    double meet = 0;
+    saved_initialise(self);
+    saved_steps(self, OLD + 1);
+    for (uint64_t step = 1; step <= OLD && self->rank == 0; step++) {
+        step_path(path, sizeof(path), step, "");
+        CHECK_THAT(mkdir(path, 0700) == 0);
+        step_path(path, sizeof(path), step, "/manifest");
+        CHECK_THAT(write_text_to(path, "old"));
+    }
+    CHECK_THAT(eo_sum(self->runtime, &meet, 1) == EO_OK);
+    atomic_store(&sync_count, 0);
+    CHECK_THAT(saved_save(self, folder, 2, NULL, 0) == EO_OK);
+    CHECK_THAT(atomic_load(&sync_count) <= 10);
+    for (uint64_t step = 1; step <= OLD && self->rank == 0; step++) {
+        step_path(path, sizeof(path), step, "");
+        CHECK_THAT((stat(path, &info) == 0) == (step == OLD));
+    }
+}
+
+static void among_many(void)
+{
+    clear_folder();
+    (void)saved_run(&small, saves_beside_many, NULL);
+    clear_folder();
+}
+
 static void refuse_second_run(struct saved_rank *self)
 {
     pthread_t other, own = pthread_self();
@@ -282,6 +314,8 @@ void checkpoint_folder_cases(void)
     tap_case("checkpoints of an overlayfs' lower layer, which cannot be renamed, are removed and replaced where they lie");
     left_in_a_layer();
     tap_case("what a killed save left in such a layer does not keep the next save of that step from its name");
+    among_many();
+    tap_case("hundreds of checkpoints beyond those to be kept go by a few waits for the disk");
     (void)saved_run(&small, second_run, NULL);
     tap_case(
         "a second run that would write to the same folder is refused, until the first one has ended, whatever that has forked");
