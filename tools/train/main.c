@@ -79,11 +79,9 @@ static eo_status on_begin(void *user, const struct tool_job_rank *rank, struct t
 static void on_step(void *user, const struct tool_job_step *step)
 {
     struct train *train = user;
-    const double step_s = (double)step->step_ns * 1e-9;
     train->skipped_count = step->skipped_count;
-    train->losses[train->step_count] = step->skipped ? NAN : step->loss; /* it taught nothing */
-    train->host_s[train->step_count] = (double)step->host_ns * 1e-9;
-    train->step_s[train->step_count++] = step_s;
+    tool_course_step(&train->course, step->skipped ? NAN : step->loss, /* it taught nothing */
+                     (double)step->step_ns * 1e-9, (double)step->host_ns * 1e-9);
     tool_run_logs_step(&train->logs, &train->job, step);
     tool_progress_step(&train->progress, step);
 }
@@ -155,14 +153,10 @@ static eo_status run(struct train *train, struct tool_problem *problem)
 {
     const struct train_settings *settings = &train->settings;
     struct tool_job *job = &train->job;
-    const uint64_t steps = settings->common.steps - job->first_step;
-    train->losses = calloc(steps + 1, sizeof(*train->losses));
-    train->step_s = calloc(steps + 1, sizeof(*train->step_s));
-    train->host_s = calloc(steps + 1, sizeof(*train->host_s));
     if (settings->trace_path)
         train->traces = calloc(job->shape.rank_count + 1, sizeof(*train->traces));
-    if (!train->losses || !train->step_s || !train->host_s || (settings->trace_path && !train->traces))
-        return tool_problem_set(problem, EO_ERR_NO_MEMORY, "no memory for the losses of %llu steps", (unsigned long long)steps);
+    if (settings->trace_path && !train->traces)
+        return tool_problem_set(problem, EO_ERR_NO_MEMORY, "no memory for the traces");
     job->stop = &interrupted;
     job->tells = true;
     job->reports_late = tool_options_on_gpu(&settings->common);
@@ -312,9 +306,6 @@ int main(int argc, char **argv)
         free(train.traces[r].text);
     free(train.traces);
     tool_gpu_watch_fini(&train.watch);
-    free(train.losses);
-    free(train.step_s);
-    free(train.host_s);
     free(train.sample);
     eo_model_destroy(&train.adapters);
     eo_transformer_destroy(&train.unadapted);

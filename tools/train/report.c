@@ -7,8 +7,6 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "tools/run/ranks/gather.h"
 #include "tools/run/reports/report.h"
@@ -107,20 +105,6 @@ static void write_summary(struct train *train, double step_s_median, double host
     tool_step_log_end(&train->logs.log);
 }
 
-/* Without the first step, which finds everything cold, where there are others. */
-static double median_of_steps(const struct train *train, const double *seconds)
-{
-    const uint64_t skipped = train->step_count > 1;
-    const uint64_t count = train->step_count - skipped;
-    double *copy = malloc((count ? count : 1) * sizeof(*copy));
-    if (!copy)
-        return 0;
-    memcpy(copy, seconds + skipped, count * sizeof(*copy));
-    const double median = tool_median(copy, count);
-    free(copy);
-    return median;
-}
-
 /* Every rank comes here, if rank 0 was asked for a trace. */
 static void write_trace(struct train *train)
 {
@@ -157,21 +141,22 @@ static void report_early_stop(const struct train *train)
 
 void tool_train_report(struct train *train)
 {
-    const double step_s_median = median_of_steps(train, train->step_s);
-    const double host_s_median = median_of_steps(train, train->host_s);
+    const double step_s_median = tool_course_step_s(&train->course);
+    const double host_s_median = tool_course_host_s(&train->course);
     uint64_t resident_peak_bytes = 0;
     const bool traces = tool_job_gather_figures(&train->job, train->traces);
     for (uint32_t r = 0; r < train->job.told_count; r++) /* pages that processes share are counted in each: no sum */
         if (train->job.ranks[r].resident_bytes > resident_peak_bytes)
             resident_peak_bytes = train->job.ranks[r].resident_bytes;
     if (train->job.ranks[0].stopped)
-        printf("\ninterrupted after step %llu of %llu\n", (unsigned long long)(train->job.first_step + train->step_count),
+        printf("\ninterrupted after step %llu of %llu\n",
+               (unsigned long long)(train->job.first_step + train->course.step_count),
                (unsigned long long)train->settings.common.steps);
     if (tool_early_stop_is_due(&train->job.ranks[0].early_stop))
         report_early_stop(train);
     if (train->skipped_count)
         printf("\n%llu steps were not finite, and skipped\n", (unsigned long long)train->skipped_count);
-    tool_report_loss(train->losses, train->job.first_step, train->step_count);
+    tool_report_loss(&train->course, train->job.first_step);
     tool_report_memory(&train->job, resident_peak_bytes);
     tool_report_time(&train->job, step_s_median, host_s_median);
     tool_gpu_watch_print(&train->watch, stdout);

@@ -11,6 +11,7 @@
 #include "tools/run/budget.h"
 #include "tools/run/checkpoint/checkpoint.h"
 #include "tools/run/machine/gpu_watch.h"
+#include "tools/run/reports/course.h"
 #include "tools/run/reports/logs.h"
 #include "tools/run/reports/progress.h"
 #include "tools/run/reports/trace_merge.h"
@@ -35,8 +36,8 @@ struct train {
     struct tool_job_checkpoints checkpoints;
     struct tool_progress progress;
     struct tool_run_logs logs;
-    double *losses, *step_s, *host_s; /* of the steps that were run */
-    uint64_t step_count, skipped_count;
+    struct tool_course course; /* of the steps that were run */
+    uint64_t skipped_count;
     struct tool_trace_text *traces; /* by rank, and one of the GPUs */
     struct tool_gpu_watch watch;
     struct tool_budget_option chosen; /* by --budget */

@@ -407,3 +407,25 @@ Test(memory_check, a_group_with_a_colon_in_its_name_is_found)
     snprintf(command, sizeof(command), "rm -rf %s", root);
     cr_assert_eq(system(command), 0);
 }
+
+/* A run of ten times the points: losses fall, the last one of a thousand steps is slow, and every seventh taught nothing. */
+Test(run_parts, the_course_of_a_long_run_takes_no_more_memory)
+{
+    enum { STEPS = 10 * TOOL_COURSE_POINTS };
+    static struct tool_course course;
+    tool_course_step(&course, 9, 50, 5);
+    cr_assert(tool_course_step_s(&course) == 50 && tool_course_host_s(&course) == 5 && tool_course_last_loss(&course) == 9);
+    for (uint64_t s = 1; s < STEPS; s++)
+        tool_course_step(&course, s % 7 == 0 ? NAN : 8 - 6 * (double)s / STEPS, s % 1000 == 0 ? 30 : 1 + (double)(s % 3), 0.5);
+    cr_assert(course.step_count == STEPS && course.first_loss == 9);
+    cr_assert(course.point_count > TOOL_COURSE_POINTS / 2 && course.point_count <= TOOL_COURSE_POINTS);
+    const double width = (double)(UINT64_C(1) << course.width_log2);
+    for (uint32_t p = 1; p < course.point_count; p++)
+        cr_assert_float_eq(course.losses[p], 8 - 6 * width * (p + 0.5) / STEPS, 0.005, "point %u", p);
+    cr_assert_float_eq(tool_course_last_loss(&course), 2, 0.001);
+    cr_assert(tool_course_step_s(&course) == 2 && tool_course_host_s(&course) == 0.5);
+    uint32_t slow = 0;
+    for (uint32_t i = 0; i < course.taken; i++)
+        slow += course.step_s[i] == 30;
+    cr_assert(course.taken == TOOL_COURSE_POINTS && slow > 4 && slow < 40, "%u", slow); /* 16 of 16,384 */
+}

@@ -148,20 +148,20 @@ static double mean_of_finite(const double *losses, uint64_t begin, uint64_t end)
 }
 
 /* Each column stands for the mean of some steps. */
-void tool_report_loss(const double *losses, uint64_t first_step, uint64_t count)
+void tool_report_loss(const struct tool_course *course, uint64_t first_step)
 {
+    const uint64_t count = course->step_count, points = course->point_count;
     if (count == 0)
         return;
-    const uint64_t columns = count < CURVE_COLUMNS ? count : CURVE_COLUMNS;
+    const uint64_t columns = points < CURVE_COLUMNS ? points : CURVE_COLUMNS;
     double mean[CURVE_COLUMNS], low = INFINITY, high = -INFINITY;
     for (uint64_t c = 0; c < columns; c++) {
-        mean[c] = mean_of_finite(losses, c * count / columns, (c + 1) * count / columns);
+        mean[c] = mean_of_finite(course->losses, c * points / columns, (c + 1) * points / columns);
         low = fmin(low, mean[c]); /* of numbers alone */
         high = fmax(high, mean[c]);
     }
-    const uint64_t final_count = count < 10 ? 1 : 10; /* a single step's loss says little */
-    printf("\nloss: %.4f in the first step, %.4f at the end%s\n", losses[0], mean_of_finite(losses, count - final_count, count),
-           final_count > 1 ? " (mean of 10 steps)" : "");
+    printf("\nloss: %.4f in the first step, %.4f at the end%s\n", course->first_loss, tool_course_last_loss(course),
+           count < TOOL_COURSE_LAST ? "" : " (mean of 10 steps)"); /* a single step's loss says little */
     const double height = high > low ? high - low : 1;
     for (int row = CURVE_ROWS - 1; row >= 0; row--) {
         printf("  %7.3f |", low + height * row / (CURVE_ROWS - 1));

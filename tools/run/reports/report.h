@@ -6,11 +6,12 @@
 #define EO_TOOLS_RUN_REPORTS_REPORT_H
 
 #include "tools/run/job.h"
+#include "tools/run/reports/course.h"
 
 void tool_report_start(const struct tool_job *job);
 
-/* Losses of `count` steps behind the first ones. */
-void tool_report_loss(const double *losses, uint64_t first_step, uint64_t count);
+/* Of the steps behind the first ones. */
+void tool_report_loss(const struct tool_course *course, uint64_t first_step);
 void tool_report_memory(const struct tool_job *job, uint64_t resident_peak_bytes);
 
 /* All that is measured beside the plan. */
