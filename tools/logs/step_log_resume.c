@@ -98,36 +98,85 @@ static bool give_name(FILE *file, char *path, const char *real_path)
     return result == 0;
 }
 
+/* Each run writes them itself, and none says a step again. */
+static bool is_of_a_run(const char *line)
+{
+    return strncmp(line, "{\"plan\":", 8) == 0 || strncmp(line, "{\"summary\":", 11) == 0;
+}
+
+/* Where no other file can take its place: one that is mounted, say, another's in a folder of all, one that may only grow, or a
+ * name without room for more. It is cut off where the first later step begins: plans and summaries of the runs before stay, and
+ * a validation that is made again; the line of a checkpoint that became whole only later goes. NULL: a step would go, too. */
+static FILE *open_in_place(const char *path, const char *option, const struct tool_step_log_kept *kept)
+{
+    const struct tool_step_log_kept all = {.step = kept->step, .validation = kept->step};
+    const int descriptor = open(path, O_RDWR | O_APPEND | O_CLOEXEC);
+    FILE *file = descriptor >= 0 ? fdopen(descriptor, "a+") : NULL;
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t length;
+    int64_t at = 0, end = 0;
+    bool good = file, is_cut = false;
+    while (good && (length = getline(&line, &room, file)) > 0) {
+        at += length;
+        const bool is_wanted = is_kept(option, line, &all);
+        good = !is_cut || !is_wanted || strncmp(line, "{\"checkpoint\":", 14) == 0;
+        is_cut |= !is_wanted && !is_of_a_run(line);
+        end = is_cut ? end : at;
+        if (!is_cut && line[length - 1] != '\n')
+            good = putc('\n', file) != EOF && fflush(file) == 0;
+    }
+    free(line);
+    good = good && !ferror(file) && (!is_cut || ftruncate(descriptor, end) == 0) && fseeko(file, 0, SEEK_END) == 0;
+    if (!good && file)
+        fclose(file);
+    else if (!good && descriptor >= 0)
+        close(descriptor);
+    return good ? file : NULL;
+}
+
+/* NULL: errno says why. */
+static FILE *replace(const char *real_path, FILE *old, const char *option, const struct tool_step_log_kept *kept)
+{
+    char new_path[PATH_MAX];
+    bool is_named;
+    snprintf(new_path, sizeof(new_path), "%s.XXXXXX", real_path);
+    FILE *file = open_new(new_path, old, &is_named);
+    bool good = file && copy_lines(old, file, option, kept);
+    if (good && !is_named)
+        good = is_named = give_name(file, new_path, real_path);
+    if (good && rename(new_path, real_path) == 0)
+        return file;
+    const int error = errno;
+    if (file)
+        fclose(file);
+    if (file && is_named)
+        remove(new_path);
+    errno = error;
+    return NULL;
+}
+
 eo_status tool_step_log_resume(struct tool_step_log *log, const char *option, const char *path,
                                const struct tool_step_log_kept *kept, struct tool_problem *problem)
 {
     enum { NAME_BYTES = 32 };
-    char real_path[PATH_MAX], new_path[PATH_MAX]; /* a link stays one */
+    char real_path[PATH_MAX]; /* a link stays one */
     if (!path || !tool_overwrite_holds_something(path))
         return tool_step_log_open(log, option, path, problem);
     *log = (struct tool_step_log){.option = option, .path = path};
     EO_TRY(tool_overwrite_check(option, path, problem));
-    if (!realpath(path, real_path) || strlen(real_path) + NAME_BYTES > sizeof(new_path))
+    if (!realpath(path, real_path) || strlen(real_path) + NAME_BYTES > sizeof(real_path))
         return tool_problem_set(problem, EO_ERR_INVALID, "%s: a path of %zu bytes; give another", option, strlen(path));
-    FILE *from, *to;
-    bool is_named;
+    FILE *from;
     EO_TRY(tool_open_stream(&from, option, path, problem));
-    snprintf(new_path, sizeof(new_path), "%s.XXXXXX", real_path);
-    to = open_new(new_path, from, &is_named);
-    bool good = to && copy_lines(from, to, option, kept);
-    if (good && !is_named)
-        good = is_named = give_name(to, new_path, real_path);
-    good = good && rename(new_path, real_path) == 0;
+    log->file = replace(real_path, from, option, kept);
     const int error = errno;
     fclose(from);
-    if (!good && to)
-        fclose(to);
-    if (!good && to && is_named)
-        remove(new_path);
-    if (!good)
+    if (!log->file)
+        log->file = open_in_place(real_path, option, kept);
+    if (!log->file)
         return tool_problem_set(problem, EO_ERR_IO, "%s %s: cannot be continued: %s; choose another path", option, path,
                                 strerror(error));
-    log->file = to;
-    log->whole_bytes = ftello(to);
+    log->whole_bytes = ftello(log->file);
     return EO_OK;
 }
