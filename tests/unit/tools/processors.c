@@ -5,6 +5,7 @@
  */
 #include <argp.h>
 #include <criterion/criterion.h>
+#include <criterion/redirect.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,6 +91,22 @@ Test(processors, a_rank_without_threads_gets_its_part_and_at_most_a_teams)
     quota = 0;
     all_bound = 3;
     cr_assert_eq(threads_without_option("4"), 1);
+}
+
+Test(processors, a_quota_is_named_where_it_decides_over_threads, .init = cr_redirect_stdout)
+{
+    char *words[] = {"train", "--threads", "2", NULL};
+    struct tool_options options;
+    (void)bind_to(8, 3, 0, 3, 7);
+    for (int i = 0; i < 3; i++) {
+        quota = i == 0 ? 0 : 2;
+        tool_options_init(&options);
+        cr_assert_eq(argp_parse(&tool_options_argp, i < 2 ? 1 : 3, words, 0, NULL, &options), 0);
+        tool_tell_quota(&options); /* in the second round alone */
+        tool_options_fini(&options);
+    }
+    fflush(stdout);
+    cr_assert_stdout_eq_str("threads: for 2 of 3 cores, by the quota of this container or control group\n");
 }
 
 /* What a process sees whose groups these are: `text` is its /proc/self/cgroup. */

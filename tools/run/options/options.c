@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -418,4 +419,12 @@ void tool_warn_of_many_threads(const struct tool_options *options)
                 "%s: warning: --ranks %u x --threads %u are more threads than the %u available cores; it will be slow, lower "
                 "one of them\n",
                 program_invocation_short_name, options->plan.ranks, options->plan.threads, tool_core_count());
+}
+
+void tool_tell_quota(const struct tool_options *options)
+{
+    const uint64_t allowed = eo_processors_allowed().count;
+    if (tool_core_count() < allowed && !tool_option_given(options, "threads") && !tool_options_on_gpu(options))
+        printf("threads: for %u of %" PRIu64 " cores, by the quota of this container or control group\n", tool_core_count(),
+               allowed);
 }

@@ -97,6 +97,9 @@ bool tool_option_given(const struct tool_options *options, const char *name);
 /* Says on standard error when there are more threads than cores. */
 void tool_warn_of_many_threads(const struct tool_options *options);
 
+/* Says on standard output where a quota leaves fewer threads than there are cores. */
+void tool_tell_quota(const struct tool_options *options);
+
 /* Learning rate of the step with this index, from 0. */
 double tool_options_learning_rate(const struct tool_options *options, uint64_t step);
 

@@ -94,6 +94,7 @@ void tool_report_start(const struct tool_job *job)
            (double)s->element_count * 1e-6, o->plan.ranks, tool_plural(o->plan.ranks), o->plan.threads,
            tool_plural(o->plan.threads),
            tool_memory_name(o->memory), eo_transformer_kernels(job->transformer));
+    tool_tell_quota(o);
     char strategy[32], reduced[96];
     tool_strategy_text(o->plan.strategy, o->plan.shard_group, strategy, sizeof(strategy));
     if (o->plan.strategy != EO_STRATEGY_ZERO3)
