@@ -578,6 +578,9 @@ run 0 '0 differences' --diff a.json a.json
 result $? 'a plan does not differ from itself'
 run 1 'world' --diff a.json b.json
 result $? 'plans that differ are told apart, and exit status 1'
+"$memplan" --model gpt2 --world 4 --tp 2 --json >c.json 2>>err
+run 1 rank_parameters --diff a.json c.json && grep -q '^  rank_parameters  *124439808 ->  *6[0-9]* ' out && ! grep -q '^  parameters' out
+result $? "--diff shows the parameters of a rank's part"
 # Names with ESC, BEL and U+009B, as a file has them and as JSON can write them.
 escape=$(printf '\033') bell=$(printf '\007') csi=$(printf '\302\233')
 plain() { ! LC_ALL=C grep -q "[$escape$bell]\|$csi" out err; }

@@ -80,7 +80,8 @@ static void diff_objects(FILE *out, const json_t *a, const json_t *b, uint32_t *
 eo_status tool_memplan_diff(FILE *out, const char *path_a, const char *path_b, uint32_t *difference_count,
                             struct tool_problem *problem)
 {
-    static const char *const totals[] = {"parameters", "arena_bytes", "lower_bound_bytes", "outside_bytes", "total_bytes"};
+    static const char *const totals[] = {"parameters", "active_parameters", "rank_parameters", "arena_bytes",
+                                         "lower_bound_bytes", "outside_bytes", "total_bytes"};
     json_t *a = NULL, *b = NULL;
     *difference_count = 0;
     eo_status status = load_plan(path_a, &a, problem);
