@@ -5,6 +5,7 @@
 #ifndef EO_BASE_THREAD_H
 #define EO_BASE_THREAD_H
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
@@ -35,6 +36,13 @@ static inline int eo_thread_start(pthread_t *thread, void *(*run)(void *argument
     const int error = pthread_create(thread, NULL, run, argument);
     eo_signals_release(&before);
     return error;
+}
+
+/* What helps where none could be started. Docker before 20.10.10 refuses clone3 so, which newer C libraries call. */
+static inline const char *eo_thread_remedy(int error)
+{
+    return error == EPERM ? "a filter of system calls refuses clone3: update Docker (20.10.10) or the filter"
+                          : "raise the limit on processes (ulimit -u) or addresses (ulimit -v)";
 }
 
 #endif

@@ -207,8 +207,8 @@ static eo_status start(struct eo_rendezvous *rv)
     }
     const int error = eo_thread_start(&rv->thread, eo_rendezvous_main, rv);
     if (error != 0) {
-        eo_log_write(&rv->log, EO_LOG_ERROR, "rendezvous: cannot start a thread: %s; raise the limit on processes (ulimit -u) "
-                     "or addresses (ulimit -v)", strerror(error));
+        eo_log_write(&rv->log, EO_LOG_ERROR, "rendezvous: cannot start a thread: %s; %s", strerror(error),
+                     eo_thread_remedy(error));
         return EO_ERR_NO_MEMORY;
     }
     rv->has_thread = true;

@@ -87,8 +87,7 @@ struct eo_teller *eo_teller_new(const eo_log *log)
     }
     const int error = eo_thread_start(&thread, teller_main, teller);
     if (error != 0) {
-        eo_log_write(log, EO_LOG_ERROR, "rendezvous: cannot start a thread: %s; raise the limit on processes (ulimit -u) "
-                     "or addresses (ulimit -v)", strerror(error));
+        eo_log_write(log, EO_LOG_ERROR, "rendezvous: cannot start a thread: %s; %s", strerror(error), eo_thread_remedy(error));
         destroy(teller);
         return NULL;
     }

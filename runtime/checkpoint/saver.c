@@ -227,10 +227,8 @@ static eo_status start_thread(struct eo_saver *saver)
         return EO_OK;
     pthread_cond_destroy(&saver->changed);
     pthread_mutex_destroy(&saver->mutex);
-    eo_log_write(&saver->log, EO_LOG_ERROR,
-                 "rank %u: cannot start the thread for checkpoints: %s; raise the limit on processes "
-                 "(ulimit -u)",
-                 saver->rt->world->rank, strerror(error));
+    eo_log_write(&saver->log, EO_LOG_ERROR, "rank %u: cannot start the thread for checkpoints: %s; %s", saver->rt->world->rank,
+                 strerror(error), eo_thread_remedy(error));
     return EO_ERR_NO_MEMORY;
 }
 

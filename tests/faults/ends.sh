@@ -4,12 +4,12 @@
 # Goal: whatever a rank waits for, its job ends: who has not come is named, nobody waits for a deadline that is none, and
 # what was started does not go on.
 # Method: ranks of train that are made to wait, processes that do not end by themselves.
-# usage: ends.sh LAUNCH TRAIN POSTMORTEM SOURCE SLOW_DISK
+# usage: ends.sh LAUNCH TRAIN POSTMORTEM SOURCE SLOW_DISK WITHOUT_CALL
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
 ASAN_OPTIONS=${ASAN_OPTIONS:-}
 export ASAN_OPTIONS
-launch=$1 train=$2 postmortem=$3 text=$4/LICENSE slow_disk=$5
+launch=$1 train=$2 postmortem=$3 text=$4/LICENSE slow_disk=$5 without=$6
 make_folder
 shown="$work/out $work/err"
 options="--model 2x32x2 --seq 16 --batch 1 --threads 1 --peak-seconds 0 --sample 0"
@@ -226,6 +226,12 @@ result $? 'a restart has as many files as the start before'
 run sh -c "ulimit -f 1; exec $launch -n 2 $train $options --text $text --steps 2"
 [ $status != 0 ] && says 'File too large' && ! says 'by signal'
 result $? 'a limit on the size of files is said, and no signal ends a rank for it'
+
+# A C library that does not know clone3 takes clone.
+run "$without" clone3 "$train" $options --text "$text" --steps 2 --ranks 2
+[ $status = 0 ] || { says 'the thread of rank 0: Operation not permitted; lower --ranks, or a filter of system calls refuses clone3: ' &&
+    run "$without" clone3 "$launch" -n 2 "$train" $options --text "$text" --steps 2 && says 'update Docker'; }
+result $? 'a filter that refuses threads is named, not a limit'
 
 # The ranks of one host meet under a name that follows from the token.
 run "$launch" -n 2 sh -c "[ \$EVENODD_RANK = 1 ] && export EVENODD_TOKEN=$(od -An -tx1 -N32 /dev/urandom | tr -d ' \n'); \

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Runs a program where a system call is refused: io_uring_setup as in containers, io_uring_register as before Linux 5.6,
- * io_uring_enter by nothing but a fault, fallocate as on NFS before 4.2. usage: without_call CALL PROGRAM [ARGUMENTS]
+ * io_uring_enter by nothing but a fault, fallocate as on NFS before 4.2, clone3 as
+ * by Docker before 20.10.10. usage: without_call CALL PROGRAM [ARGUMENTS]
  */
 #include <errno.h>
 #include <stddef.h>
@@ -22,6 +23,7 @@ static const struct {
     {"io_uring_register", SYS_io_uring_register, EINVAL},
     {"io_uring_enter", SYS_io_uring_enter, EIO},
     {"fallocate", SYS_fallocate, EOPNOTSUPP},
+    {"clone3", SYS_clone3, EPERM},
 };
 
 int main(int argc, char **argv)

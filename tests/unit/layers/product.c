@@ -272,7 +272,7 @@ Test(team, more_threads_than_there_may_be_are_refused_with_the_remedy)
     cr_assert_eq(team_with_log(&team, 5), EO_ERR_NO_MEMORY);
     cr_assert_null(team);
     cr_assert(strstr(error_text, "team: thread 4 of 5 could not be started: ") && strstr(error_text, strerror(EAGAIN)) &&
-                  strstr(error_text, "; lower thread_count, or raise the limit of processes"), "%s", error_text);
+                  strstr(error_text, "; lower thread_count, or raise the limit on processes (ulimit -u)"), "%s", error_text);
     threads_refused_after = UINT32_MAX;
     cr_assert_eq(team_with_log(&team, EO_TEAM_THREADS_MAX + 1), EO_ERR_INVALID);
     cr_assert_str_eq(error_text, "team: 1025 threads; at most 1024 are possible; lower thread_count");

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/thread.h"
 #include "tools/run/checkpoint/checkpoint.h"
 #include "tools/run/ranks/meeting.h"
 #include "tools/run/step.h"
@@ -450,6 +451,7 @@ static eo_status run_ranks(struct tool_job *job, struct tool_problem *problem)
 {
     const uint32_t rank_count = job->here_count;
     uint32_t started = 0;
+    int error = 0;
     pthread_barrier_init(&job->barrier, NULL, rank_count);
     pthread_mutex_init(&job->team_mutex, NULL);
     pthread_cond_init(&job->sum_changed, NULL);
@@ -459,15 +461,15 @@ static eo_status run_ranks(struct tool_job *job, struct tool_problem *problem)
         *rank = (struct tool_job_rank){.job = job, .rank = job->first_rank + started, .graph.wanted = job->options->plan.graph};
         tool_log_catch_init(&rank->log_catch);
         rank->log_catch.tells = job->tells && started == 0;
-        if (pthread_create(&rank->thread, NULL, rank_main, rank) != 0)
+        error = pthread_create(&rank->thread, NULL, rank_main, rank);
+        if (error != 0)
             break;
         started++;
     }
     if (started < rank_count) {
         /* The others stand at the barrier and could not be told: there is nothing to save yet. */
-        fprintf(stderr, "%s: cannot start the thread of rank %u; lower --ranks or raise the limit on threads (ulimit -u) or "
-                "addresses (ulimit -v)\n",
-                program_invocation_short_name, started);
+        fprintf(stderr, "%s: cannot start the thread of rank %u: %s; lower --ranks, or %s\n", program_invocation_short_name,
+                started, strerror(error), eo_thread_remedy(error));
         exit(TOOL_EXIT_FAILED);
     }
     for (uint32_t r = 0; r < rank_count; r++)

@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "tools/run/checkpoint/checkpoint.h"
 #include "tools/shared/arguments.h"
 #include "tools/shared/patient_output.h"
@@ -101,9 +102,11 @@ static eo_status start_end(struct tool_job_world *world, struct tool_problem *pr
 {
     pthread_t thread;
     sem_init(&world->has_failed, 0, 0);
-    if (pthread_create(&thread, NULL, end_in_time, world) != 0)
+    const int error = pthread_create(&thread, NULL, end_in_time, world);
+    if (error != 0)
         return tool_problem_set(problem, EO_ERR_NO_MEMORY,
-                                "cannot start the thread that ends this process after a lost rank; raise the limit on threads");
+                                "cannot start the thread that ends this process after a lost rank: %s; %s", strerror(error),
+                                eo_thread_remedy(error));
     pthread_detach(thread);
     return EO_OK;
 }
