@@ -76,6 +76,13 @@ job="--model 4x64x2 --ranks 2 --threads 1 --batch 2 --seq 32 --text $text --step
 "$train" $job --budget available >out 2>err && grep -q '^rates of a rank: products [1-9].*; tried out: a block [0-9.]*[1-9]' out &&
     grep -q '^budget: .*recompute none' out
 result $? 'rates are measured, blocks are tried out, and what is available is enough for everything'
+if (ulimit -v 170000 && "$train" --version >/dev/null 2>&1); then
+    (ulimit -v 170000 && "$train" $job --ranks 1 --budget available >out 2>err) ||
+        grep -q '^train: not enough memory .*under the limit on address space' err
+    result $? 'where little memory is available it is enough to measure in'
+else
+    skip 'little memory to measure in' 'this build takes more'
+fi
 "$train" $job --budget 100 >out 2>err
 [ $? = 2 ] && grep -q '^budget: blocks were not tried out (two and the head need more memory)' out
 result $? 'no trial takes more memory than the budget, and a line says so'

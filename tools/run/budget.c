@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "tools/run/machine/memory_check.h"
 #include "tools/run/machine/trial.h"
@@ -47,15 +48,30 @@ static void sweep_part(void *arg, uint32_t index)
         values[i] = values[i] * 0.5f + 1.0f;
 }
 
-/* Read and written, beyond the caches. */
-static double memory_rate(const eo_team *team)
+/* Of the memory that is free now, nine tenths, and not what a process has beside its plans. */
+static uint64_t free_bytes_of_rank(const struct tool_options *o)
 {
-    enum { ROUNDS = 4 };
+    const char *bound = "";
+    const uint64_t available =
+        tool_process_memory_available(tool_options_processes(o), tool_options_process_threads(o), &bound);
+    const uint64_t beside = tool_job_beside_plans(o), most = available / 10 * 9,
+                   left = available > beside ? available - beside : 0;
+    return (left < most ? left : most) / tool_options_host_ranks(o);
+}
+
+/* Read and written, beyond the caches where there is room for it. */
+static double memory_rate(const eo_team *team, uint64_t free_bytes)
+{
+    enum { ROUNDS = 4, BYTES_MAX = 128 << 20 };
     const eo_parallel parallel = eo_team_parallel((eo_team *)team);
-    struct sweep sweep = {.count = (uint64_t)32 << 20, .parts = parallel.thread_count ? parallel.thread_count : 1};
+    struct sweep sweep = {.count = (free_bytes / 2 < BYTES_MAX ? free_bytes / 2 : BYTES_MAX) / sizeof(float),
+                          .parts = parallel.thread_count ? parallel.thread_count : 1};
     double best = 0;
-    sweep.values = calloc(sweep.count, sizeof(float));
-    for (int round = 0; sweep.values && round < ROUNDS; round++) {
+    const size_t bytes = sweep.count * sizeof(float);
+    sweep.values = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); /* a heap would keep it */
+    if (sweep.values == MAP_FAILED)
+        return 0;
+    for (int round = 0; round < ROUNDS; round++) {
         const double begin = seconds_now();
         if (parallel.run)
             parallel.run(parallel.team, (uint32_t)sweep.parts, sweep_part, &sweep);
@@ -64,7 +80,7 @@ static double memory_rate(const eo_team *team)
         const double rate = 2.0 * (double)sweep.count * sizeof(float) / (seconds_now() - begin);
         best = round > 0 && rate > best ? rate : best; /* the first one finds pages missing */
     }
-    free(sweep.values);
+    munmap(sweep.values, bytes);
     return best;
 }
 
@@ -184,7 +200,7 @@ static eo_status measure_rates(const struct tool_options *o, struct tool_rates *
 {
     enum { ROUNDS = 3 };
     const uint32_t here = o->world_ranks ? 1 : o->plan.ranks;
-    const uint64_t threads = (uint64_t)here * o->plan.threads;
+    const uint64_t threads = (uint64_t)here * o->plan.threads, free_bytes = free_bytes_of_rank(o);
     struct tool_log_catch caught;
     tool_log_catch_init(&caught);
     const eo_log log = tool_job_log(&caught);
@@ -200,7 +216,7 @@ static eo_status measure_rates(const struct tool_options *o, struct tool_rates *
         keep_best(&out->products_flops_per_s, products_rate(team, o->plan.dtype) / here);
         if (o->plan.optimizer == EO_OPTIMIZER_MUON && o->plan.dtype != EO_DTYPE_FP32)
             keep_best(&out->fp32_products_flops_per_s, products_rate(team, EO_DTYPE_FP32) / here);
-        keep_best(&out->memory_bytes_per_s, memory_rate(team) / here);
+        keep_best(&out->memory_bytes_per_s, memory_rate(team, free_bytes) / here);
         if (!no_disk->text[0])
             (void)measure_disk(o, team, here, &out->disk_bytes_per_s, no_disk);
     }
@@ -208,10 +224,7 @@ static eo_status measure_rates(const struct tool_options *o, struct tool_rates *
     out->link_bytes_per_s = out->memory_bytes_per_s; /* ranks of one machine copy through it */
     eo_team_destroy(&team);
     count_cache(o, out);
-    const char *bound = "";
-    const uint64_t available =
-        tool_process_memory_available(tool_options_processes(o), tool_options_process_threads(o), &bound);
-    EO_TRY(try_out(o, here, 0, available / 10 * 9 / tool_options_host_ranks(o), out, problem));
+    EO_TRY(try_out(o, here, 0, free_bytes_of_rank(o), out, problem));
     return check_rates(out, problem);
 }
 
@@ -450,13 +463,11 @@ eo_status tool_job_budget(struct tool_options *o, const struct tool_checkpoint_o
                           struct tool_job_world *world, bool tells, struct tool_budget_option *chosen,
                           struct tool_problem *problem)
 {
-    const char *bound = "";
     struct tool_problem no_disk = {.text = ""};
     struct told told = {.budget_bytes = o->budget_bytes, .is_available = o->budget_available};
     tool_kept_choice_find(checkpoint, &told.kept);
     if (o->budget_available)
-        told.budget_bytes = tool_process_memory_available(tool_options_processes(o), tool_options_process_threads(o), &bound) /
-                            10 * 9 / tool_options_host_ranks(o);
+        told.budget_bytes = free_bytes_of_rank(o);
     if (!told.budget_bytes && o->bucketing_auto) /* what needs no disk */
         (void)tool_problem_set(&no_disk, EO_OK, "not asked for");
     if (told.budget_bytes || o->bucketing_auto)

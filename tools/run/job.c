@@ -113,20 +113,25 @@ static uint64_t estimate_gpu(const struct tool_options *options, const eo_plan_s
     return tool_options_gpu_ranks(options, device_count) * (rank_bytes + library_bytes);
 }
 
+/* Program and libraries; stacks, packing buffers of the products, timelines. */
+uint64_t tool_job_beside_plans(const struct tool_options *options)
+{
+    const uint64_t process_bytes = (uint64_t)32 << 20, thread_bytes = (uint64_t)8 << 20;
+    return tool_options_processes(options) * process_bytes +
+           (uint64_t)tool_options_host_ranks(options) * options->plan.threads * thread_bytes;
+}
+
 uint64_t tool_job_estimate(const struct tool_options *options, const eo_plan_summary *summary, uint32_t device_count)
 {
     if (tool_options_on_gpu(options))
         return estimate_gpu(options, summary, device_count);
-    /* Outside the plan: program and libraries; stacks, packing buffers of the products, timelines. */
-    const uint64_t process_bytes = (uint64_t)32 << 20, thread_bytes = (uint64_t)8 << 20;
     uint64_t rank_bytes = summary->arena_bytes;
     if (options->memory != EO_MEMORY_STATIC) /* copies, and what an allocator keeps and cannot use */
         rank_bytes = summary->lower_bound_bytes + summary->lower_bound_bytes / 4;
     if (options->saves && !options->plan.offload_layers) /* a copy of what is saved */
         rank_bytes += summary->category_bytes[EO_CATEGORY_MASTER] + summary->category_bytes[EO_CATEGORY_OPTIMIZER] +
                       summary->category_bytes[EO_CATEGORY_COMPUTE_SHARD];
-    const uint32_t here = tool_options_host_ranks(options), processes = tool_options_processes(options);
-    return processes * process_bytes + here * (rank_bytes + options->plan.threads * thread_bytes);
+    return tool_job_beside_plans(options) + tool_options_host_ranks(options) * rank_bytes;
 }
 
 static double mib(uint64_t bytes)

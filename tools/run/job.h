@@ -201,6 +201,9 @@ EO_NODISCARD eo_status tool_job_plan(const struct tool_options *options, const e
  * of so many GPUs. */
 uint64_t tool_job_estimate(const struct tool_options *options, const eo_plan_summary *summary, uint32_t device_count);
 
+/* Of these on a CPU those that are in no plan. */
+uint64_t tool_job_beside_plans(const struct tool_options *options);
+
 /* A log that keeps errors in `log_catch`, or, if that is NULL, in the one of the calling rank's thread; warnings go to
  * standard error. */
 eo_log tool_job_log(struct tool_log_catch *log_catch);

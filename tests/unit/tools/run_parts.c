@@ -398,6 +398,10 @@ Test(memory_check, a_group_with_a_colon_in_its_name_is_found)
     write_in(root, "sys/fs/cgroup/system.slice/system.slice:docker:0123/memory.max", "1000000\n");
     write_in(root, "sys/fs/cgroup/system.slice/system.slice:docker:0123/memory.current", "400000\n");
     cr_assert_eq(tool_control_groups_available(root), 600000);
+    write_in(root, "sys/fs/cgroup/system.slice/system.slice:docker:0123/memory.high", "max\n");
+    cr_assert_eq(tool_control_groups_available(root), 600000);
+    write_in(root, "sys/fs/cgroup/system.slice/system.slice:docker:0123/memory.high", "700000\n");
+    cr_assert_eq(tool_control_groups_available(root), 300000, "beyond it the kernel holds processes up");
     write_in(root, "proc/self/cgroup", "5:cpu:/a\n4:memory:/a:b\n0::/\n");
     write_in(root, "sys/fs/cgroup/memory/a:b/memory.limit_in_bytes", "300000\n");
     write_in(root, "sys/fs/cgroup/memory/a:b/memory.usage_in_bytes", "100000\n");

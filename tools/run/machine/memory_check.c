@@ -37,7 +37,9 @@ static uint64_t group_available(const char *folder, bool is_second)
 {
     char path[TOOL_GROUP_PATH_MAX + 64];
     snprintf(path, sizeof(path), "%s/%s", folder, is_second ? "memory.max" : "memory.limit_in_bytes");
-    const uint64_t limit = number_in(path, "");
+    uint64_t limit = number_in(path, "");
+    snprintf(path, sizeof(path), "%s/memory.high", folder); /* beyond it processes hardly run any more */
+    limit = is_second ? smaller(limit, number_in(path, "")) : limit;
     snprintf(path, sizeof(path), "%s/%s", folder, is_second ? "memory.current" : "memory.usage_in_bytes");
     uint64_t used = number_in(path, "");
     if (limit == UINT64_MAX || used == UINT64_MAX) /* "max", or no such file */
