@@ -262,6 +262,18 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
     return eo_runtime_quiesce(rt, "eo_runtime_create");
 }
 
+/* Another rank may have said why, and this one's status says less. What this one has said itself is in the log. */
+static void tell_world_failure(struct eo_runtime *rt)
+{
+    char own[32];
+    const char *const text = rt->errors.text;
+    const size_t length = (size_t)snprintf(own, sizeof(own), "rank %u", rt->world->rank);
+    eo_world_failure(rt->world, rt->errors.text, sizeof(rt->errors.text));
+    const bool is_own = strncmp(text, own, length) == 0 && (text[length] < '0' || text[length] > '9');
+    if (text[0] && !is_own)
+        eo_log_write(&rt->log, EO_LOG_ERROR, "rank %u: %s", rt->world->rank, text);
+}
+
 eo_status eo_runtime_create(eo_runtime **out, const eo_runtime_params *params)
 {
     if (!out)
@@ -283,6 +295,8 @@ eo_status eo_runtime_create(eo_runtime **out, const eo_runtime_params *params)
     eo_status status = runtime_init(rt, params);
     if (status < 0) {
         char reason[sizeof(rt->errors.text) + 64];
+        if (!rt->errors.text[0])
+            tell_world_failure(rt);
         snprintf(reason, sizeof(reason), "cannot create its runtime: %s",
                  rt->errors.text[0] ? rt->errors.text : eo_status_text(status));
         if (rt->errors.plans_differ) /* which every rank finds by itself */

@@ -242,7 +242,7 @@ static eo_status map_peers(struct eo_shared_files *files, struct eo_shared_regio
         memcpy(names[r], all[r].name, sizeof(names[r]));
     const eo_status handed = eo_shared_files_hand_over(files, names, own, region->bytes, taken);
     if (handed < 0)
-        return eo_local_fail(group, handed, "rank %u: %s", group->shared->rank, files->why);
+        return eo_local_fail(group, handed, "rank %u: %s%s", group->shared->rank, files->why, eo_shared_remedy(errno));
     for (uint32_t r = 0; r < group->params.rank_count; r++) {
         region->ranks[r] = r == group->shared->rank ? region->own
                            : status < 0             ? NULL
@@ -303,8 +303,7 @@ static eo_status shared_register_memory(struct eo_comm *comm, void *memory, uint
     bool is_visible = false;
     if (mine.is_new && !eo_shared_files_open(&files, group, group->params.rank_count))
         return eo_local_fail(group, EO_ERR_IO, "rank %u has no sockets to pass its memory to the others: %s%s",
-                             group->shared->rank, strerror(errno),
-                             errno == EMFILE ? "; raise the limit on open files (ulimit -n)" : "");
+                             group->shared->rank, strerror(errno), eo_shared_remedy(errno));
     memcpy(mine.name, files.name, sizeof(mine.name));
     eo_status status = tell_memory(group, &mine, all, &is_visible);
     if (status >= 0 && is_visible && mine.is_new) {

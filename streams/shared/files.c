@@ -248,6 +248,14 @@ static void hear_peer(struct hand_over *h, uint32_t r)
         fail(h, EO_ERR_COMM, EPROTO, "in place of rank %u is rank %u", r, note.rank);
 }
 
+const char *eo_shared_remedy(int error)
+{
+    return error == EMFILE   ? "; raise the limit on open files (ulimit -n)"
+           : error == ENFILE ? "; the system has reached its limit on open files (fs.file-max)"
+           : error == EFBIG  ? "; raise the limit on file sizes (ulimit -f)"
+                             : "";
+}
+
 /* Whoever calls and is of another user is sent away. So many at a time: who calls on and on must not keep this rank here. */
 static void answer_door(struct hand_over *h)
 {
@@ -257,8 +265,7 @@ static void answer_door(struct hand_over *h)
         if (fd < 0 && (errno == ECONNABORTED || errno == EINTR))
             continue;
         if (fd < 0 && errno != EAGAIN)
-            fail(h, EO_ERR_IO, errno, "cannot accept another rank's call: %s%s", strerror(errno),
-                 errno == EMFILE ? "; raise the limit on open files (ulimit -n)" : "");
+            fail(h, EO_ERR_IO, errno, "cannot accept another rank's call: %s", strerror(errno));
         if (fd < 0)
             return;
         if (is_process(fd, 0, &who) && h->files->caller_count < EO_LOCAL_RANKS_MAX)

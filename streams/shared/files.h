@@ -41,6 +41,9 @@ eo_status eo_shared_files_hand_over(struct eo_shared_files *files, char (*names)
                                     uint64_t bytes, int taken[EO_LOCAL_RANKS_MAX]);
 void eo_shared_files_close(struct eo_shared_files *files);
 
+/* Behind the text of an errno: "; raise the limit ...", or "". */
+const char *eo_shared_remedy(int error);
+
 /* Its process has ended. */
 bool eo_shared_is_gone(struct eo_group *group, uint32_t rank);
 

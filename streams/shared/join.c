@@ -80,11 +80,7 @@ static eo_status agree(const struct told *all, uint32_t rank_count, const char *
             continue;
         const int error = all[r].error;
         eo_log_write(log, EO_LOG_ERROR, "shared: rank %u could not %s: %s%s", r, what,
-                     error ? strerror(error) : eo_status_text((eo_status)all[r].status),
-                     error == EMFILE   ? "; raise the limit on open files (ulimit -n)"
-                     : error == ENFILE ? "; the system has reached its limit on open files (fs.file-max)"
-                     : error == EFBIG  ? "; raise the limit on file sizes (ulimit -f)"
-                                       : "");
+                     error ? strerror(error) : eo_status_text((eo_status)all[r].status), eo_shared_remedy(error));
         return (eo_status)all[r].status;
     }
     return EO_OK;

@@ -206,14 +206,17 @@ run sh -c "ulimit -n 14; exec $launch -n 8 $train $options --text $text --steps 
 [ $status != 0 ] && [ $status -lt 124 ] && says 'Too many open files; raise the limit on open files (ulimit -n)'
 result $? 'a limit on open files that is too low is named'
 # One of these is met when rank 0 hands over the group's memory.
-opened=0 waited=0
+opened=0 waited=0 unnamed=0
 for limit in 20 24 28 32 36; do
     run sh -c "ulimit -n $limit; exec $launch -n 8 $train $options --text $text --steps 2 --join-timeout 2 --rank-timeout 2"
     says 'rank 0 could not open the memory of the group: Too many open files; raise the limit' && opened=1
     says 'has not reached' && waited=1 && break
+    ! grep -q 'Too many open files$\|a file could not be read or written' "$work/err" || unnamed=1
 done
 [ $opened = 1 ] && [ $waited = 0 ]
 result $? 'and nobody waits for the rank that met it, or takes others for lost'
+[ $unnamed = 0 ]
+result $? 'ranks that share its memory only later name it, too'
 run sh -c "ulimit -S -n 14; exec $launch -n 8 $train $options --text $text --steps 2"
 [ $status = 0 ]
 result $? 'a soft limit is raised to the hard one'
