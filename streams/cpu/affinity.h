@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Where a rank's threads run and its memory lies. The cores this process may use are split evenly over the ranks that may
- * use the same; with more ranks than cores, the r-th has core r modulo their number. A rank's calling thread and workers may run on all of
+ * use the same, each with its part of fast and slow ones; with more ranks than cores, the r-th has core r modulo their number. A rank's calling thread and workers may run on all of
  * its cores; its memory is bound to the NUMA nodes of these.
  */
 #ifndef EO_STREAMS_CPU_AFFINITY_H

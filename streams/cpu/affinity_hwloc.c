@@ -39,23 +39,87 @@ static void restrict_to_process(struct eo_affinity *affinity)
     hwloc_bitmap_free(allowed);
 }
 
-static void choose_share(struct eo_affinity *affinity, const struct eo_affinity_share *share)
+/* Fast cores and slow ones, say. The last kind is that of cores of which nothing is known. */
+static int kind_count(const struct eo_affinity *affinity)
+{
+#if HWLOC_API_VERSION >= 0x00020400
+    const int count = hwloc_cpukinds_get_nr(affinity->topology, 0);
+    return count > 0 ? count + 1 : 1;
+#else
+    return 1;
+#endif
+}
+
+static int kind_of(const struct eo_affinity *affinity, hwloc_const_cpuset_t core, int kinds, hwloc_cpuset_t scratch)
+{
+#if HWLOC_API_VERSION >= 0x00020400
+    for (int kind = 0; kind + 1 < kinds; kind++) {
+        if (hwloc_cpukinds_get_info(affinity->topology, (unsigned)kind, scratch, NULL, NULL, NULL, 0) == 0 &&
+            hwloc_bitmap_and(scratch, scratch, core) == 0 && !hwloc_bitmap_iszero(scratch))
+            return kind;
+    }
+#endif
+    return kinds - 1;
+}
+
+struct placed_core {
+    hwloc_const_cpuset_t processors;
+    int kind;
+    double place; /* in its kind, from 0 to 1 */
+};
+
+static int by_place(const void *a, const void *b)
+{
+    const struct placed_core *x = a, *y = b;
+    return x->place != y->place ? (x->place < y->place ? -1 : 1) : x->kind - y->kind;
+}
+
+/* Each rank shall have as many of each kind as the others: all wait for the slowest. Neighbours stay neighbours. */
+static struct placed_core *list_cores(struct eo_affinity *affinity, hwloc_obj_type_t type, uint64_t count)
+{
+    const int kinds = kind_count(affinity);
+    struct placed_core *cores = calloc(count + 1, sizeof(*cores));
+    uint64_t *of_kind = calloc((size_t)kinds, sizeof(*of_kind)), *seen = calloc((size_t)kinds, sizeof(*seen));
+    hwloc_cpuset_t scratch = hwloc_bitmap_alloc();
+    const bool has_room = cores && of_kind && seen && scratch;
+    for (uint64_t i = 0; i < count && has_room; i++) {
+        cores[i].processors = hwloc_get_obj_by_type(affinity->topology, type, (unsigned)i)->cpuset;
+        cores[i].kind = kind_of(affinity, cores[i].processors, kinds, scratch);
+        of_kind[cores[i].kind]++;
+    }
+    for (uint64_t i = 0; i < count && has_room; i++)
+        cores[i].place = ((double)seen[cores[i].kind]++ + 0.5) / (double)of_kind[cores[i].kind];
+    if (has_room)
+        qsort(cores, count, sizeof(*cores), by_place);
+    hwloc_bitmap_free(scratch);
+    free(of_kind);
+    free(seen);
+    if (!has_room)
+        free(cores);
+    return has_room ? cores : NULL;
+}
+
+static eo_status choose_share(struct eo_affinity *affinity, const struct eo_affinity_share *share)
 {
     const int found = hwloc_get_nbobjs_by_type(affinity->topology, HWLOC_OBJ_CORE);
     const hwloc_obj_type_t type = found > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
     const uint64_t cores = (uint64_t)hwloc_get_nbobjs_by_type(affinity->topology, type);
+    struct placed_core *list = list_cores(affinity, type, cores);
+    if (!list)
+        return EO_ERR_NO_MEMORY;
     uint64_t begin = share->index % cores, end = begin + 1;
     if (share->count <= cores) {
         begin = share->index * cores / share->count;
         end = (share->index + UINT64_C(1)) * cores / share->count;
     }
     for (uint64_t i = begin; i < end; i++)
-        hwloc_bitmap_or(affinity->share, affinity->share,
-                        hwloc_get_obj_by_type(affinity->topology, type, (unsigned)i)->cpuset);
+        hwloc_bitmap_or(affinity->share, affinity->share, list[i].processors);
+    free(list);
     char text[128];
     hwloc_bitmap_list_snprintf(text, sizeof(text), affinity->share);
     eo_log_write(&affinity->log, EO_LOG_INFO, "rank %u: threads and memory placed on processors %s", share->rank,
                  text);
+    return EO_OK;
 }
 
 static void affinity_fini(struct eo_affinity *affinity)
@@ -121,12 +185,16 @@ static eo_status load(struct eo_affinity **out, uint32_t rank, bool with_devices
 static eo_status affinity_init(struct eo_affinity **out, const struct eo_affinity_share *share, const eo_log *log)
 {
     pthread_mutex_lock(&topology_loading);
-    const eo_status status = load(out, share->rank, false, log);
+    eo_status status = load(out, share->rank, false, log);
     if (*out)
         restrict_to_process(*out);
     pthread_mutex_unlock(&topology_loading);
     if (*out)
-        choose_share(*out, share);
+        status = choose_share(*out, share);
+    if (status < 0) {
+        affinity_fini(*out);
+        *out = NULL;
+    }
     return status;
 }
 

@@ -8,8 +8,20 @@
 
 #include "base/library.h"
 
+#if HWLOC_API_VERSION >= 0x00020400
+#define KIND_FUNCTIONS(X)                                                                                             \
+    X(return, int, hwloc_cpukinds_get_nr, (hwloc_topology_t topology, unsigned long flags), (topology, flags))        \
+    X(return, int, hwloc_cpukinds_get_info,                                                                           \
+      (hwloc_topology_t topology, unsigned kind, hwloc_bitmap_t set, int *efficiency, unsigned *count,                \
+       struct hwloc_info_s **infos, unsigned long flags),                                                             \
+      (topology, kind, set, efficiency, count, infos, flags))
+#else
+#define KIND_FUNCTIONS(X)
+#endif
+
 /* `return` or nothing, type, name, parameters, arguments. */
 #define FUNCTIONS(X)                                                                                                  \
+    KIND_FUNCTIONS(X)                                                                                                 \
     X(return, hwloc_bitmap_t, hwloc_bitmap_alloc, (void), ())                                                         \
     X(return, int, hwloc_bitmap_and, (hwloc_bitmap_t to, hwloc_const_bitmap_t a, hwloc_const_bitmap_t b), (to, a, b)) \
     X(, void, hwloc_bitmap_free, (hwloc_bitmap_t bitmap), (bitmap))                                                   \

@@ -15,6 +15,8 @@
 #define hwloc_bitmap_iszero                eo_hwloc_bitmap_iszero
 #define hwloc_bitmap_list_snprintf         eo_hwloc_bitmap_list_snprintf
 #define hwloc_bitmap_or                    eo_hwloc_bitmap_or
+#define hwloc_cpukinds_get_info            eo_hwloc_cpukinds_get_info
+#define hwloc_cpukinds_get_nr              eo_hwloc_cpukinds_get_nr
 #define hwloc_get_cpubind                  eo_hwloc_get_cpubind
 #define hwloc_get_nbobjs_by_depth          eo_hwloc_get_nbobjs_by_depth
 #define hwloc_get_obj_by_depth             eo_hwloc_get_obj_by_depth

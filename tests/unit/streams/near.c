@@ -53,6 +53,8 @@ static void put_node(FILE *out, unsigned node, uint32_t processors, unsigned bus
 #undef SETS
 }
 
+static const char *kinds = ""; /* of cores */
+
 static void describe_machine(uint32_t first, uint32_t second, bool is_this)
 {
     snprintf(path, sizeof(path), "/tmp/evenodd-machine-XXXXXX");
@@ -66,7 +68,7 @@ static void describe_machine(uint32_t first, uint32_t second, bool is_this)
             first | second, first | second);
     put_node(out, 0, first, 0x17);
     put_node(out, 1, second, 0xc9);
-    fprintf(out, "</object>\n</topology>\n");
+    fprintf(out, "</object>\n%s</topology>\n", kinds);
     fclose(out);
     setenv("HWLOC_XMLFILE", path, 1);
     setenv("HWLOC_THISSYSTEM", is_this ? "1" : "0", 1);
@@ -142,5 +144,35 @@ Test(near, a_thread_is_bound_near_its_gpu_and_given_back)
         sched_getaffinity(0, sizeof(now), &now);
         if (CPU_COUNT(&before) == 2) /* hwloc knows of those alone that the file has */
             cr_expect(CPU_EQUAL(&now, &before), "not given back");
+    }
+}
+
+/* Goal: ranks have as many fast cores as each other, for all wait for the slowest. Method: six fast cores and two slow ones, cut
+ * into two parts and into four; the same machine of one kind is cut in its order. */
+Test(near, fast_and_slow_cores_are_shared_evenly)
+{
+    static const struct {
+        const char *kinds;
+        uint32_t index, count;
+        const char *placed;
+    } cases[] = {
+        {"", 1, 2, "processors 4-7"},
+        {"<cpukind cpuset=\"0x0000003f\" forced_efficiency=\"1\"/>\n<cpukind cpuset=\"0x000000c0\" forced_efficiency=\"0\"/>\n", 0, 2,
+         "processors 0-2,6"},
+        {NULL, 1, 2, "processors 3-5,7"}, {NULL, 0, 4, "processors 0,6"}, {NULL, 1, 4, "processors 1-2"},
+        {NULL, 2, 4, "processors 3,7"},   {NULL, 3, 4, "processors 4-5"}, {NULL, 8, 9, "processors 0"},
+    };
+    skip_without_hwloc();
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct eo_affinity_share share = {.rank = 3, .index = cases[i].index, .count = cases[i].count};
+        struct eo_affinity *affinity = NULL;
+        kinds = cases[i].kinds ? cases[i].kinds : kinds;
+        describe_machine(0x0f, 0xf0, false);
+        said[0] = '\0';
+        cr_assert_eq(eo_affinity_best()->init(&affinity, &share, &listening), EO_OK);
+        cr_expect(affinity && strstr(said, cases[i].placed) && strlen(strstr(said, cases[i].placed)) == strlen(cases[i].placed),
+                  "case %zu: %s", i, said);
+        eo_affinity_best()->fini(affinity);
+        forget_machine();
     }
 }
