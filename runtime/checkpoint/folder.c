@@ -236,7 +236,7 @@ static int is_there(int parent, const char *path, mode_t type)
 
 static int has_manifest(int folder, const char *name)
 {
-    char path[NAME_MAX + 16];
+    char path[CHECKPOINT_PATH_MAX + 16];
     snprintf(path, sizeof(path), "%s/manifest", name);
     return is_there(folder, path, S_IFREG);
 }
@@ -452,6 +452,11 @@ eo_status eo_checkpoint_commit(const char *folder, const struct checkpoint_table
     EO_TRY(eo_checkpoint_sync_folder(from, error));
     EO_TRY(give_name(from, to, error));
     EO_TRY(eo_checkpoint_sync_folder(folder, error));
+    if (has_manifest(AT_FDCWD, to) == 0) /* fusefat: older ones must stay then */
+        return eo_checkpoint_io_error(error, 0,
+                                      "checkpoint: %s has lost its files with its new name: this file system cannot "
+                                      "rename folders; choose another",
+                                      to);
     remove_old(folder, step, keep);
     return EO_OK;
 }

@@ -32,7 +32,7 @@ int __real_fsync(int file);
 int __wrap_fsync(int file);
 atomic_int sync_count;
 ino_t left_below;
-bool has_no_fallocate, has_no_exchange, has_no_locks, has_layers, renames_slowly;
+bool has_no_fallocate, has_no_exchange, has_no_locks, has_layers, renames_slowly, loses_files;
 
 int __wrap_fallocate(int file, int mode, off_t offset, off_t bytes)
 {
@@ -78,7 +78,11 @@ int __wrap_rename(const char *from, const char *to)
         errno = EXDEV;
         return -1;
     }
-    return is_of_lower_layer(from) ? -1 : __real_rename(from, to);
+    if (is_of_lower_layer(from) || __real_rename(from, to) != 0)
+        return -1;
+    char manifest[400];
+    snprintf(manifest, sizeof(manifest), "%s/manifest", to);
+    return loses_files ? unlink(manifest) : 0;
 }
 
 int __wrap_flock(int file, int operation)

@@ -136,6 +136,31 @@ static void *interrupt_often(void *thread)
 }
 
 /* The end of the first one is waited for during seconds. */
+static void saves_where_files_get_lost(struct saved_rank *self)
+{
+    double meet = 0;
+    saved_initialise(self);
+    saved_steps(self, 1);
+    CHECK_THAT(saved_save(self, folder, 1, NULL, 0) == EO_OK);
+    CHECK_THAT(eo_sum(self->runtime, &meet, 1) == EO_OK);
+    loses_files = true;
+    saved_steps(self, 2);
+    CHECK_THAT(saved_save(self, folder, 1, NULL, 0) == EO_ERR_IO);
+}
+
+/* As fusefat loses them. */
+static void losing_files(void)
+{
+    char path[400];
+    clear_folder();
+    saved_log_clear();
+    (void)saved_run(&small, saves_where_files_get_lost, NULL);
+    loses_files = false;
+    step_path(path, sizeof(path), 1, "/manifest");
+    CHECK_THAT(access(path, F_OK) == 0 && strstr(saved_log_text(), "this file system cannot rename folders"));
+    clear_folder();
+}
+
 /* Checkpoints as a run leaves them that kept all. */
 static void saves_beside_many(struct saved_rank *self)
 {
@@ -314,6 +339,8 @@ void checkpoint_folder_cases(void)
     tap_case("checkpoints of an overlayfs' lower layer, which cannot be renamed, are removed and replaced where they lie");
     left_in_a_layer();
     tap_case("what a killed save left in such a layer does not keep the next save of that step from its name");
+    losing_files();
+    tap_case("a checkpoint whose files are lost with its new name is a failed save, and the one before stays");
     among_many();
     tap_case("hundreds of checkpoints beyond those to be kept go by a few waits for the disk");
     (void)saved_run(&small, second_run, NULL);
