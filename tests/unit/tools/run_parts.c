@@ -412,6 +412,22 @@ Test(memory_check, a_group_with_a_colon_in_its_name_is_found)
     cr_assert_eq(system(command), 0);
 }
 
+Test(memory_check, a_system_that_promises_no_more_than_it_has_bounds_what_is_available)
+{
+    char root[] = "/tmp/run_parts.XXXXXX", command[80];
+    cr_assert(mkdtemp(root));
+    write_in(root, "proc/meminfo", "MemAvailable: 5000 kB\nCommitLimit:      3000 kB\nCommitted_AS:     1000 kB\n");
+    cr_assert_eq(tool_commitment_available(root), UINT64_MAX);
+    write_in(root, "proc/sys/vm/overcommit_memory", "0\n");
+    cr_assert_eq(tool_commitment_available(root), UINT64_MAX);
+    write_in(root, "proc/sys/vm/overcommit_memory", "2\n");
+    cr_assert_eq(tool_commitment_available(root), 2000 * 1024);
+    write_in(root, "proc/meminfo", "CommitLimit:      3000 kB\nCommitted_AS:     4000 kB\n");
+    cr_assert_eq(tool_commitment_available(root), 0);
+    snprintf(command, sizeof(command), "rm -rf %s", root);
+    cr_assert_eq(system(command), 0);
+}
+
 /* A run of ten times the points: losses fall, the last one of a thousand steps is slow, and every seventh taught nothing. */
 Test(run_parts, the_course_of_a_long_run_takes_no_more_memory)
 {

@@ -56,6 +56,19 @@ uint64_t tool_control_groups_available(const char *root)
     return tool_control_groups_least(root, "memory", group_available);
 }
 
+uint64_t tool_commitment_available(const char *root)
+{
+    char path[TOOL_GROUP_PATH_MAX];
+    snprintf(path, sizeof(path), "%s/proc/sys/vm/overcommit_memory", root);
+    if (number_in(path, "") != 2)
+        return UINT64_MAX;
+    snprintf(path, sizeof(path), "%s/proc/meminfo", root);
+    const uint64_t limit_kib = number_in(path, "CommitLimit:"), used_kib = number_in(path, "Committed_AS:");
+    if (limit_kib == UINT64_MAX || used_kib == UINT64_MAX)
+        return UINT64_MAX;
+    return (limit_kib - smaller(limit_kib, used_kib)) * 1024;
+}
+
 static uint64_t stack_bytes(void)
 {
     pthread_attr_t attributes;
@@ -90,10 +103,13 @@ uint64_t tool_process_memory_available(uint32_t processes, uint32_t threads, con
     const uint64_t machine = smaller(kib != UINT64_MAX ? kib * 1024 : UINT64_MAX, tool_control_groups_available(""));
     const uint64_t addresses = limit_available(processes, threads, RLIMIT_AS, "VmSize:");
     const uint64_t data = limit_available(processes, threads, RLIMIT_DATA, "VmData:");
-    const uint64_t available = smaller(machine, smaller(addresses, data));
-    *bound = available == machine     ? ""
-             : available == addresses ? " under the limit on address space (ulimit -v)"
-                                      : " under the limit on data (ulimit -d)";
+    const uint64_t committed = tool_commitment_available(""), stacks = (uint64_t)processes * threads * stack_bytes();
+    const uint64_t commitment = committed == UINT64_MAX ? UINT64_MAX : committed - smaller(committed, stacks);
+    const uint64_t available = smaller(smaller(machine, commitment), smaller(addresses, data));
+    *bound = available == machine      ? ""
+             : available == commitment ? " under the limit on commitments (vm.overcommit_memory is 2)"
+             : available == addresses  ? " under the limit on address space (ulimit -v)"
+                                       : " under the limit on data (ulimit -d)";
     return available;
 }
 
