@@ -172,6 +172,9 @@ END
 result $? "--verify takes the settings from what train --plan prints ($planned of 12)"
 both log '--model tiny --ranks 2 --seq 64 --batch 2 --strategy zero1' '--model tiny' && grep -q 'every row by name' out
 result $? 'and from a log'
+cp log second && both log '--model tiny --ranks 1 --seq 32 --batch 1' '--model tiny' && cat second >>log &&
+    run 0 ', every row by name, 0 differences' --model tiny --verify log && mv second log
+result $? 'of a log that two runs have written to the last plan is compared'
 run 1 'said otherwise than the log: --batch 3 (the log: 2), --dtype bf16 (the log: fp32)' --model tiny --batch 3 --dtype bf16 \
     --verify log && head -n 1 out | grep -q '^said otherwise' && grep -q '^  .*planned' out
 result $? 'what is said otherwise than the log is told before any row'

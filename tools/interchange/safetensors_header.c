@@ -476,10 +476,14 @@ eo_status tool_safetensors_collect(const char *folder, const struct tool_model_c
                               problem);
         return status < 0 ? status : compare(folder, config, tensors, true, out, problem);
     }
+    const bool is_pointer = out->has_pointers;
+    out->has_pointers = false; /* of its files */
     snprintf(path, sizeof(path), "%s/model.safetensors.index.json", folder);
     if (is_there(path, out)) {
         out->found = true;
         status = check_index(folder, path, config, count, tensors, out, problem);
+    } else {
+        out->has_pointers |= is_pointer;
     }
     return status;
 }

@@ -98,10 +98,10 @@ static bool give_name(FILE *file, char *path, const char *real_path)
     return result == 0;
 }
 
-/* Each run writes them itself, and none says a step again. */
+/* Each run writes them itself, and none says a step again. Long ones may be cut off with their run. */
 static bool is_of_a_run(const char *line)
 {
-    return strncmp(line, "{\"plan\":", 8) == 0 || strncmp(line, "{\"summary\":", 11) == 0;
+    return (strncmp(line, "{\"plan\":", 8) == 0 || strncmp(line, "{\"summary\":", 11) == 0) && strchr(line, '\n');
 }
 
 /* Where no other file can take its place: one that is mounted, say, another's in a folder of all, one that may only grow, or a

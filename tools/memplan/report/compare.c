@@ -207,9 +207,29 @@ static char *past_mark(char *line)
     return strncmp(line, mark, strlen(mark)) == 0 ? line + strlen(mark) : line;
 }
 
+static bool is_plan_line(const char *line)
+{
+    static const char begin[] = "{\"plan\":";
+    return strncmp(line, begin, strlen(begin)) == 0;
+}
+
+/* The number of the last run's line with its plan; 0: none. A log that each run has written to has the others' too. */
+static unsigned long long find_last_plan(FILE *file)
+{
+    char *line = NULL;
+    size_t capacity = 0;
+    unsigned long long last = 0;
+    for (unsigned long long number = 1; getline(&line, &capacity, file) > 0; number++)
+        last = is_plan_line(past_mark(line)) ? number : last;
+    free(line);
+    rewind(file);
+    return last;
+}
+
 /* A last line without an end was cut off with its run. */
 static eo_status read_lines(struct verification *v, FILE *file, const char *path, struct tool_problem *problem)
 {
+    const unsigned long long first = find_last_plan(file);
     char *room = NULL;
     size_t capacity = 0;
     eo_status status = EO_OK;
@@ -224,7 +244,7 @@ static eo_status read_lines(struct verification *v, FILE *file, const char *path
             status =
                 tool_problem_set(problem, EO_ERR_INVALID, "--verify %s: line %llu is no JSON: %s", path, number, error.text);
         v->is_log = v->is_log || object;
-        if (object)
+        if (object && number >= first)
             take_json_line(v, object);
         else if (line[0] == ' ')
             take_printed_row(v, line);
@@ -244,8 +264,10 @@ bool tool_memplan_logged_settings(const char *path, char words[TOOL_PLAN_WORDS_M
     words[0] = '\0';
     if (tool_open_stream(&file, "--verify", path, &problem) < 0)
         return false;
-    while (words[0] == '\0' && getline(&line, &capacity, file) > 0) {
+    while (getline(&line, &capacity, file) > 0) {
         const char *text = past_mark(line);
+        if (words[0] != '\0' && !is_plan_line(text)) /* the last plan's count */
+            continue;
         json_t *object = text[0] == '{' ? json_loads(text, 0, NULL) : NULL;
         const char *found = json_string_value(json_object_get(object, "settings"));
         if (!object && strncmp(text, mark, strlen(mark)) == 0)
