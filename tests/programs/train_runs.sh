@@ -90,14 +90,20 @@ wait $pid
 [ $? = 0 ] && grep -q 'interrupted after step' out && "$python" "$check" log stopped.jsonl >>out 2>>err
 result $? 'Ctrl-C ends after the current step, with the summary, and exit status 0'
 rm stopped.jsonl
-twice() # SIGNAL SECONDS GIGABYTES_A_SECOND: the second one some time behind the first, within a step, for which the link is slow
+# The second one some time behind the first, within a step, for which the link is slow. `within` puts processes around train.
+within=
+twice() # SIGNAL SECONDS GIGABYTES_A_SECOND
 {
-    env --default-signal=INT "$train" $endless --fabric "$3,0" >out 2>err &
+    # shellcheck disable=SC2086 # a list of words
+    env --default-signal=INT $within "$train" $endless --fabric "$3,0" >out 2>err &
     pid=$!
     until [ -s stopped.jsonl ] || ! kill -0 $pid 2>/dev/null; do sleep 0.05; done
-    kill "-$1" $pid
+    rank=$pid
+    [ -z "$within" ] || rank=$(cat /proc/$pid/task/$pid/children)
+    kill "-$1" $rank
     sleep "$2"
-    kill "-$1" $pid
+    kill "-$1" $rank
+    timeout 30 tail --pid=$pid -f /dev/null || kill -KILL $pid
     wait $pid
     status=$?
     rm stopped.jsonl
@@ -108,6 +114,15 @@ result $? 'what a job sends to all of its processes, and a launcher sends on, is
 twice INT 0.7 0.0001
 [ $status = 130 ] && ! grep -q 'interrupted after step' out
 result $? 'a second Ctrl-C ends at once'
+within='unshare --pid --fork --kill-child --mount-proc'
+if $within true 2>/dev/null; then
+    twice INT 0.7 0.0001
+    [ $status = 130 ] && ! grep -q 'interrupted after step' out
+    result $? 'as the first process of a container, too'
+else
+    skip 'as the first process of a container, too' 'processes cannot have a space of their own here'
+fi
+within=
 "$train" $endless >out 2>err &
 pid=$!
 await_steps 5

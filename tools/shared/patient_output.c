@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tools/shared/end_signals.h"
+
 enum { KEPT_MAX = 16 << 20, STREAMS = 3 };
 
 /* Of a file descriptor. */
@@ -206,8 +208,8 @@ bool tool_patient_end(int ms)
         int late = 0;
         pthread_mutex_lock(&p->mutex);
         if (ms < 0 && !is_idle(p)) { /* nothing else is left to be done in order */
-            signal(SIGINT, SIG_DFL);
-            signal(SIGTERM, SIG_DFL);
+            signal(SIGINT, tool_end_by_signal);
+            signal(SIGTERM, tool_end_by_signal);
         }
         while (!is_idle(p) && !p->error && late != ETIMEDOUT)
             late = ms < 0 ? pthread_cond_wait(&p->changed, &p->mutex) : pthread_cond_timedwait(&p->changed, &p->mutex, &end);

@@ -19,7 +19,7 @@
 #include "tools/run/step.h"
 #include "tools/shared/arguments.h"
 #include "tools/shared/clock.h"
-#include "tools/shared/same_signal.h"
+#include "tools/shared/end_signals.h"
 #include "tools/shared/weights_hash.h"
 
 enum { PROMPT_TOKENS = 32, SAMPLE_DEFAULT = 160 };
@@ -33,10 +33,8 @@ static void on_interrupt(int number)
     static _Atomic uint64_t first_ns[NSIG];
     const uint64_t now_ns = tool_now_ns();
     uint64_t before_ns = 0;
-    if (!atomic_compare_exchange_strong(&first_ns[number], &before_ns, now_ns) && now_ns - before_ns > TOOL_SAME_SIGNAL_NS) {
-        signal(number, SIG_DFL);
-        raise(number);
-    }
+    if (!atomic_compare_exchange_strong(&first_ns[number], &before_ns, now_ns) && now_ns - before_ns > TOOL_SAME_SIGNAL_NS)
+        tool_end_by_signal(number);
     interrupted = 1;
 }
 
