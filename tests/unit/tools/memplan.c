@@ -13,7 +13,7 @@
 #include "tools/memplan/report/report.h"
 
 /* Goal: what memplan plans is what the runtime would, row by row. Method: the same model and plan made by the public API
- * alone, over a grid of settings, worlds of 1 to 8. That the runtime reserves it is seen by tests/programs/memplan_runs.sh. */
+ * alone, over a grid of settings, worlds of 1 to 8. That the runtime reserves it is seen by tests/programs/memplan_beside_train.sh. */
 Test(memplan, rows_are_those_of_the_runtimes_plan, .timeout = 300)
 {
     static const char *const models[] = {"tiny", "llama-tiny", "base", "gpt2", "qwen2-tiny", "qwen3-tiny"};
