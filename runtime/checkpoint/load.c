@@ -202,6 +202,33 @@ static eo_status load(struct eo_checkpoint *checkpoint, struct eo_runtime *rt)
     return EO_OK;
 }
 
+/* A group's steps that froze it are those of its parameters' group there, which may have another number. Where its parameters
+ * come from several the most are taken: then AdamW's next updates are rather too small than too large. */
+static void load_frozen_counts(const struct eo_checkpoint *checkpoint, struct eo_runtime *rt)
+{
+    const struct eo_plan *plan = rt->plan;
+    const struct checkpoint_tables *there = &checkpoint->files[0];
+    for (uint32_t group = 0; group < plan->trainer_group_count; group++) {
+        uint64_t least = UINT64_MAX, most = 0;
+        for (uint32_t p = 0; p < plan->parameter_count; p++) {
+            const struct plan_parameter *parameter = &plan->parameters[p];
+            const uint32_t before = there->parameters[p].group;
+            const uint64_t count = before < there->head->group_count ? there->frozen[before] : 0;
+            if (plan->layers[parameter->layer].frozen || plan->groups[parameter->group].group != group)
+                continue;
+            least = eo_min_u64(least, count);
+            most = eo_max_u64(most, count);
+        }
+        for (uint32_t g = 0; g < plan->group_count; g++)
+            rt->steps.frozen[g] = plan->groups[g].group == group ? most : rt->steps.frozen[g];
+        if (least < most && rt->world->rank == 0)
+            eo_log_write(&rt->log, EO_LOG_WARN,
+                         "%s: the parameters of group %u were in groups that %" PRIu64 " to %" PRIu64
+                         " steps have frozen; their first updates may be too small. Keep such groups apart",
+                         checkpoint->path, group, least, most);
+    }
+}
+
 eo_status eo_checkpoint_load(eo_checkpoint *checkpoint, eo_runtime *rt)
 {
     if (!checkpoint || !rt)
@@ -218,9 +245,6 @@ eo_status eo_checkpoint_load(eo_checkpoint *checkpoint, eo_runtime *rt)
     EO_TRY(eo_host_finish_steps(rt, rt->steps.finished));
     rt->steps.finished = checkpoint->manifest.step;
     rt->steps.skipped = checkpoint->files[0].head->skipped - rt->steps.skipped_here; /* may wrap: it is their sum that counts */
-    for (uint32_t g = 0; g < rt->plan->group_count; g++) {
-        const uint32_t group = rt->plan->groups[g].group;
-        rt->steps.frozen[g] = group < checkpoint->files[0].head->group_count ? checkpoint->files[0].frozen[group] : 0;
-    }
+    load_frozen_counts(checkpoint, rt);
     return EO_OK;
 }

@@ -4,7 +4,7 @@
  * PyTorch's requires_grad_(False) does.
  * Method: a training whose steps freeze one group or the other, or are skipped, ends in the bits of a training without these
  * steps; on any number of ranks, beyond a checkpoint that another number of ranks loads, and where the host runs ahead of its
- * reports.
+ * reports. So does one whose groups have other numbers behind the checkpoint, or are more.
  */
 #include <evenodd/evenodd.h>
 
@@ -17,7 +17,7 @@
 
 #include "tests/tap/tap.h"
 
-enum { RANKS_MAX = 3, LAYERS = 2, PARAMETERS = 3, COUNT_MAX = 700, GROUPS = 2 };
+enum { RANKS_MAX = 3, LAYERS = 2, PARAMETERS = 3, COUNT_MAX = 700, GROUPS = 2, GROUPS_MAX = 3 };
 
 static const struct parameter {
     uint32_t layer, group;
@@ -36,13 +36,13 @@ static const struct step {
     {{true, true}, true},
     {{false, false}, false},
     {{true, true}, false},
-    /* the checkpoint lies here */
     {{true, false}, false},
+    /* the checkpoint lies here: 2 steps have frozen the first group, 3 the second */
     {{false, true}, true},
     {{false, true}, false},
     {{true, true}, false},
 };
-enum { STEPS = sizeof(steps) / sizeof(steps[0]), SAVED = 7, APPLIED = 5 /* steps of each group */ };
+enum { STEPS = sizeof(steps) / sizeof(steps[0]), SAVED = 8, APPLIED = 5 /* steps of each group */ };
 
 struct variant {
     const char *name;
@@ -50,6 +50,7 @@ struct variant {
     eo_memory memory;
     bool no_reports, reshards;
     uint32_t ranks, ranks_later; /* of the steps before and behind the checkpoint */
+    uint32_t groups_later[PARAMETERS]; /* of the parameters, behind it */
 };
 
 struct rank {
@@ -62,6 +63,17 @@ struct rank {
 };
 
 static const char *device_name;
+static uint32_t groups_now[PARAMETERS];
+static char warning[500];
+
+static void keep_warning(void *user, eo_log_level level, const char *text)
+{
+    (void)user;
+    if (level == EO_LOG_WARN && strstr(text, "frozen"))
+        snprintf(warning, sizeof(warning), "%s", text);
+}
+
+static const eo_log warnings = {.write = keep_warning, .level = EO_LOG_WARN};
 
 static void must(eo_status status, const char *what)
 {
@@ -103,10 +115,15 @@ static void passes(eo_runtime *rt, const uint32_t numbers[GROUPS], bool is_finit
 
 static void end_step(const struct rank *self, eo_runtime *rt, const struct step *step)
 {
-    eo_parameter_group groups[GROUPS] = {{.frozen = !step->trains[0]}, {.frozen = !step->trains[1]}};
+    eo_parameter_group groups[GROUPS_MAX] = {{0}};
+    uint32_t count = 0;
+    for (uint32_t p = 0; p < PARAMETERS; p++) {
+        groups[groups_now[p]].frozen = !step->trains[parameters[p].group];
+        count = groups_now[p] < count ? count : groups_now[p] + 1;
+    }
     eo_step_report report;
     must(eo_step_end(rt,
-                     eo_step_params(.learning_rate = 0.01f, .weight_decay = 0.1f, .groups = groups, .group_count = GROUPS,
+                     eo_step_params(.learning_rate = 0.01f, .weight_decay = 0.1f, .groups = groups, .group_count = count,
                                     .on_not_finite = EO_SKIP),
                      self->variant->no_reports ? NULL : &report),
          "end");
@@ -147,7 +164,8 @@ static void *train(void *arg)
     eo_runtime *rt;
     uint32_t next[GROUPS] = {0}; /* gradients */
     char name[32];
-    must(eo_runtime_create(&rt, eo_runtime_params(.plan = self->plan, .world = self->world, .memory = self->variant->memory)),
+    must(eo_runtime_create(&rt, eo_runtime_params(.plan = self->plan, .world = self->world, .memory = self->variant->memory,
+                                                  .log = &warnings)),
          "runtime");
     for (uint32_t p = 0; p < PARAMETERS && self->from == 0; p++)
         must(eo_weights_fill(rt, p, fill, NULL), "fill");
@@ -189,12 +207,12 @@ static eo_model *make_model(void)
     for (uint32_t p = 0; p < PARAMETERS; p++) {
         const struct parameter *from = &parameters[p];
         snprintf(name, sizeof(name), "p%u", p);
-        must(
-            eo_model_add_parameter(model,
-                                   eo_parameter_params(.layer = from->layer, .name = name, .dim_count = 1, .group = from->group,
-                                                       .dims = {from->count}, .no_weight_decay = from->no_weight_decay),
-                                   NULL),
-            "parameter");
+        must(eo_model_add_parameter(model,
+                                    eo_parameter_params(.layer = from->layer, .name = name, .dim_count = 1,
+                                                        .group = groups_now[p], .dims = {from->count},
+                                                        .no_weight_decay = from->no_weight_decay),
+                                    NULL),
+             "parameter");
     }
     for (uint32_t l = 0; l < LAYERS; l++)
         must(eo_model_add_position(model, eo_position_params(.layer = l), NULL), "position");
@@ -207,6 +225,8 @@ static void run(const struct variant *v, const char *folder, uint32_t ranks, uin
     pthread_t threads[RANKS_MAX];
     struct rank all[RANKS_MAX];
     eo_world *worlds[RANKS_MAX];
+    for (uint32_t p = 0; p < PARAMETERS; p++)
+        groups_now[p] = from > 0 ? v->groups_later[p] : parameters[p].group;
     eo_model *model = make_model();
     eo_plan *plan;
     must(eo_plan_create(&plan, model, eo_plan_params(.rank_count = ranks, .optimizer = v->optimizer)), "plan");
@@ -236,13 +256,34 @@ static void reshard(const char *folder, const char *other, uint32_t ranks)
     eo_checkpoint_close(&checkpoint);
 }
 
+/* Parameters of two groups in one: the larger count is taken for all, and that is said. */
+static void joins_groups(void)
+{
+    char folder[] = "/tmp/evenodd-frozen-XXXXXX", command[80];
+    static float weights[PARAMETERS][COUNT_MAX];
+    static const struct variant joined = {.optimizer = EO_OPTIMIZER_ADAMW, .groups_later = {0, 0, 0}};
+    if (!mkdtemp(folder))
+        exit(1);
+    run(&joined, folder, 1, 0, SAVED, weights);
+    CHECK(!warning[0], "'%s'", warning);
+    run(&joined, folder, 2, SAVED, SAVED, weights);
+    CHECK(strstr(warning, "the parameters of group 0 were in groups that 2 to 3 steps have frozen"), "'%s'", warning);
+    warning[0] = '\0';
+    run(&joined, folder, 1, SAVED, SAVED, weights); /* what was saved since has one count */
+    CHECK(!warning[0], "'%s'", warning);
+    snprintf(command, sizeof(command), "rm -rf %s", folder);
+    CHECK_THAT(system(command) == 0);
+}
+
 int main(void)
 {
     static const struct variant all[] = {
-        {"AdamW", EO_OPTIMIZER_ADAMW, EO_MEMORY_STATIC, false, true, 1, 3},
-        {"AdamW, without reports", EO_OPTIMIZER_ADAMW, EO_MEMORY_STATIC, true, false, 2, 2},
-        {"AdamW, memory from a pool", EO_OPTIMIZER_ADAMW, EO_MEMORY_DYNAMIC_POOL, false, false, 2, 1},
-        {"AdamW in 8 bits", EO_OPTIMIZER_ADAMW8BIT, EO_MEMORY_STATIC, false, false, 3, 2},
+        {"AdamW", EO_OPTIMIZER_ADAMW, EO_MEMORY_STATIC, false, true, 1, 3, {0, 1, 1}},
+        {"AdamW, without reports", EO_OPTIMIZER_ADAMW, EO_MEMORY_STATIC, true, false, 2, 2, {0, 1, 1}},
+        {"AdamW, memory from a pool", EO_OPTIMIZER_ADAMW, EO_MEMORY_DYNAMIC_POOL, false, false, 2, 1, {0, 1, 1}},
+        {"AdamW in 8 bits", EO_OPTIMIZER_ADAMW8BIT, EO_MEMORY_STATIC, false, false, 3, 2, {0, 1, 1}},
+        {"AdamW, groups with other numbers later", EO_OPTIMIZER_ADAMW, EO_MEMORY_STATIC, false, true, 2, 2, {1, 0, 0}},
+        {"AdamW, a group that is two later", EO_OPTIMIZER_ADAMW, EO_MEMORY_STATIC, false, false, 2, 1, {0, 1, 2}},
     };
     device_name = getenv("EO_TEST_DEVICE");
     for (size_t n = 0; n < sizeof(all) / sizeof(all[0]); n++) {
@@ -259,11 +300,14 @@ int main(void)
             if (memcmp(weights[p], plain[p], parameters[p].count * sizeof(float)) != 0)
                 tap_note(__FILE__, __LINE__, "p%u: %.9g and %.9g; without frozen steps %.9g and %.9g", p, (double)weights[p][0],
                          (double)weights[p][1], (double)plain[p][0], (double)plain[p][1]);
+        CHECK(!warning[0], "'%s'", warning);
         snprintf(command, sizeof(command), "rm -rf %s %s", folder, other);
         if (system(command) != 0)
             tap_note(__FILE__, __LINE__, "cannot remove %s", folder);
         snprintf(text, sizeof(text), "%s: steps that freeze a group are none for it, beyond a checkpoint too", all[n].name);
         tap_case(text);
     }
+    joins_groups();
+    tap_case("groups that are one later, with other counts of frozen steps: that is said, once");
     return tap_end();
 }
