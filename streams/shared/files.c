@@ -284,6 +284,12 @@ static void hear_caller(struct hand_over *h, uint32_t i)
     const int fd = h->files->callers[i], heard = hear(fd, &note, &file), error = errno;
     if (heard == 0)
         return;
+    for (uint32_t r = group->shared->rank + 1; r < group->params.rank_count && heard < 0; r++)
+        if (h->progress[r] == 0 && passes_between(h->files, r, group->shared->rank) &&
+            is_process(fd, group->shared->pids[r], &who)) {
+            fail(h, EO_ERR_COMM, error, "rank %u, process %d, passed no file: %s", r, (int)who.pid, strerror(error));
+            return; /* the connection ends when the group knows why: the other rank would say less */
+        }
     h->files->callers[i] = h->files->callers[--h->files->caller_count];
     if (heard > 0 && note.rank < group->params.rank_count && note.rank > group->shared->rank &&
         passes_between(h->files, note.rank, group->shared->rank) && h->progress[note.rank] == 0 &&
@@ -295,10 +301,6 @@ static void hear_caller(struct hand_over *h, uint32_t i)
     }
     if (file >= 0)
         close(file);
-    for (uint32_t r = group->shared->rank + 1; r < group->params.rank_count && heard < 0; r++)
-        if (h->progress[r] == 0 && passes_between(h->files, r, group->shared->rank) &&
-            is_process(fd, group->shared->pids[r], &who))
-            fail(h, EO_ERR_COMM, error, "rank %u, process %d, passed no file: %s", r, (int)who.pid, strerror(error));
     close(fd);
 }
 

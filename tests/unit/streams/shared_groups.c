@@ -2,18 +2,26 @@
  *
  * Goal: a group inside a group of processes may end while another thread reports a failure of the family. A communicator
  * that stays open keeps no other from being opened, however many come and go beside it. Stages lie on pages of any kernel.
- * A lock that is not given back keeps nobody for longer than a second, whatever becomes of the wall clock.
+ * A lock that is not given back keeps nobody for longer than a second, whatever becomes of the wall clock. Who cannot take
+ * another's file says why before the other sees an end.
  * Method: a world of one process; a wrapped munmap reports the failure right after the inner group's segment is gone, and a
- * wrapped clock_gettime has a wall clock that is set back after each look at it.
+ * wrapped clock_gettime has a wall clock that is set back after each look at it. A limit on files leaves no number for the one
+ * that comes.
  */
 #include <criterion/criterion.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "streams/collective.h"
+#include "streams/cpu/memory_file.h"
+#include "streams/shared/files.h"
 #include "streams/shared/shared.h"
 
 static const struct eo_comm_ops *shared_ops;
@@ -145,4 +153,62 @@ Test(shared_groups, a_lock_that_is_not_given_back_is_waited_for_for_a_second)
     pthread_join(thread, NULL);
     cr_assert(waited_ns >= 900000000 && waited_ns < 2500000000, "waited for %.2f s", (double)waited_ns / 1e9);
     ops->group_release(held.group);
+}
+
+enum { FILE_BYTES = 1 << 16 };
+
+static struct eo_group pair_member(struct eo_shared_group *shared, uint32_t rank, pid_t other)
+{
+    *shared = (struct eo_shared_group){.rank = rank, .pid_files = {-1, -1}};
+    shared->pids[rank] = getpid();
+    shared->pids[1 - rank] = other;
+    return (struct eo_group){.params = {.rank_count = 2, .timeout_ms = 20000}, .shared = shared};
+}
+
+/* Rank 1: calls rank 0, and tells when it has heard something. */
+static void hand_over_and_tell(char (*names)[EO_DOOR_NAME_BYTES], int tell)
+{
+    struct eo_shared_group shared;
+    struct eo_group group = pair_member(&shared, 1, getppid());
+    struct eo_shared_files files;
+    int taken[EO_LOCAL_RANKS_MAX];
+    const int own = eo_memory_file_make("rank 1", FILE_BYTES);
+    if (own < 0 || !eo_shared_files_open(&files, &group, 2) ||
+        eo_shared_files_hand_over(&files, names, own, FILE_BYTES, taken) >= 0 || write(tell, "", 1) != 1)
+        _exit(1);
+    _exit(0);
+}
+
+static bool has_told(int fd, int ms)
+{
+    struct pollfd told = {fd, POLLIN, 0};
+    return poll(&told, 1, ms) == 1;
+}
+
+Test(shared_groups, who_has_no_number_for_a_file_keeps_the_connection_until_it_has_said_so)
+{
+    struct eo_shared_group shared;
+    struct eo_group group = pair_member(&shared, 0, 0);
+    struct eo_shared_files files;
+    struct rlimit limit;
+    char names[EO_LOCAL_RANKS_MAX][EO_DOOR_NAME_BYTES] = {{0}};
+    int told[2], taken[EO_LOCAL_RANKS_MAX], status = 1;
+    const int own = eo_memory_file_make("rank 0", FILE_BYTES);
+    cr_assert(own >= 0 && pipe(told) == 0 && eo_shared_files_open(&files, &group, 2));
+    memcpy(names[0], files.name, sizeof(names[0]));
+    const pid_t child = fork();
+    if (child == 0)
+        hand_over_and_tell(names, told[1]);
+    shared.pids[1] = child;
+    usleep(100000);            /* until it has called, and said what it has to say */
+    const int next = dup(own); /* the number of the connection; there is none behind it */
+    cr_assert(next >= 0 && close(next) == 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    limit.rlim_cur = (rlim_t)next + 1;
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    cr_expect_lt(eo_shared_files_hand_over(&files, names, own, FILE_BYTES, taken), 0);
+    cr_expect(strstr(files.why, "Too many open files"), "%s", files.why);
+    cr_expect(!has_told(told[0], 200), "the other rank sees an end before the group knows why");
+    eo_shared_files_close(&files);
+    cr_expect(has_told(told[0], 10000) && waitpid(child, &status, 0) == child && status == 0);
+    close(own);
 }
