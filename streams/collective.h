@@ -29,7 +29,7 @@ struct eo_comm;
 
 enum { EO_GROUP_ID_BYTES = 128, EO_GROUP_PEER_BYTES = 128 };
 #define EO_GROUP_NO_COLOR UINT32_MAX
-#define EO_QUIESCE_LABEL  "create, evaluation, sum or weights" /* the calls that quiesce */
+#define EO_QUIESCE_LABEL  "create, evaluation, sum, weights or checkpoint" /* the calls that quiesce */
 
 /* Of ranks that come into a group each by itself (nccl, shared, mpi), where `local` makes the group for all ranks at
  * once. */

@@ -273,7 +273,7 @@ void one_evaluates_alone(void)
         TEST_HOLDS(NULL, scene.statuses[r] == EO_ERR_COMM || scene.statuses[r] == EO_ERR_TIMEOUT);
         TEST_EXPECT(NULL,
                     strstr(scene.texts[r], r ? "step 2: " : "eo_evaluation_begin after step 1: ") &&
-                        strstr(scene.texts[r], "barrier 'create, evaluation, sum or weights'"),
+                        strstr(scene.texts[r], "barrier 'create, evaluation, sum, weights or checkpoint'"),
                     "'%s'", scene.texts[r]);
     }
     close_scene(&scene);
