@@ -262,7 +262,8 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
     return eo_runtime_quiesce(rt, "eo_runtime_create");
 }
 
-/* Another rank may have said why, and this one's status says less. What this one has said itself is in the log. */
+/* Another rank may have said why, and this one's status says less. What this one has said itself is in the world's log, which
+ * need not be the runtime's. */
 static void tell_world_failure(struct eo_runtime *rt)
 {
     char own[32];
@@ -270,8 +271,8 @@ static void tell_world_failure(struct eo_runtime *rt)
     const size_t length = (size_t)snprintf(own, sizeof(own), "rank %u", rt->world->rank);
     eo_world_failure(rt->world, rt->errors.text, sizeof(rt->errors.text));
     const bool is_own = strncmp(text, own, length) == 0 && (text[length] < '0' || text[length] > '9');
-    if (text[0] && !is_own)
-        eo_log_write(&rt->log, EO_LOG_ERROR, "rank %u: %s", rt->world->rank, text);
+    if (text[0])
+        eo_log_write(&rt->log, EO_LOG_ERROR, "%s%s%s", is_own ? "" : own, is_own ? "" : ": ", text);
 }
 
 eo_status eo_runtime_create(eo_runtime **out, const eo_runtime_params *params)

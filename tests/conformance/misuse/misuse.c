@@ -54,6 +54,8 @@ int main(void)
     one_never_creates();
     one_never_joins();
     test_report("a rank that never comes is told by the log there is", 2);
+    own_cause_is_told();
+    test_report("what fails on a rank's own account is in its runtime's log, whatever log the world has", 1);
     memory_for_one();
     test_report("ranks that share a memory must have room together, and learn why one gives up", 3);
     no_place_to_offload();

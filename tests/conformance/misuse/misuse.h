@@ -102,6 +102,7 @@ void one_cannot_begin(void);
 void one_never_creates(void);
 void one_evaluates_alone(void);
 void one_never_joins(void);
+void own_cause_is_told(void);
 void memory_for_one(void);
 void one_is_refused(void);
 void other_numbers(eo_memory memory);

@@ -160,6 +160,36 @@ void one_cannot_begin(void)
     close_scene(&scene);
 }
 
+/*
+ * What fails in the world on a rank's own account is in its runtime's log too: the world may have no log, or another.
+ * Here runtimes take all communicators there may be.
+ */
+void own_cause_is_told(void)
+{
+    enum { MANY = 16 };
+    struct scene scene;
+    eo_rendezvous *rendezvous = NULL;
+    eo_world *world = NULL;
+    eo_runtime *all[MANY] = {NULL};
+    uint32_t count = 0;
+    open_scene(&scene, "edges", 1, 0);
+    must(eo_rendezvous_create(&rendezvous, eo_rendezvous_params(.rank = 0, .rank_count = 1)), "rendezvous");
+    must(eo_world_create_joined(&world,
+                                eo_world_join_params(.rendezvous = rendezvous, .collectives = "shared", .timeout_ms = 50)),
+         "world");
+    eo_test_text[0] = '\0';
+    while (count < MANY &&
+           eo_runtime_create(&all[count], eo_runtime_params(.plan = scene.plan, .world = world, .log = &eo_test_log)) >= 0)
+        count++;
+    TEST_EXPECT(NULL, strstr(eo_test_text, "rank 0 opens a communicator, but ") == eo_test_text, "%u: '%s'", count,
+                eo_test_text);
+    while (count > 0)
+        eo_runtime_destroy(&all[--count]);
+    eo_world_destroy(&world);
+    eo_rendezvous_destroy(&rendezvous);
+    close_scene(&scene);
+}
+
 static void play_memory_for_one(struct actor *self)
 {
     eo_runtime *rt = NULL;
