@@ -24,6 +24,7 @@ struct eo_library {
     const char *remedy;           /* ends the text of a failure */
     const char *const *functions; /* names */
     uint32_t function_count;
+    uint32_t optional_count; /* the last of the functions: NULL where the library has none */
     bool is_shared; /* one that the program has already, linked or preloaded, is taken: so its handles are ours too */
     pthread_mutex_t lock;
     bool is_loaded; /* under the lock */
@@ -79,7 +80,7 @@ static inline bool eo_library_find(const struct eo_library *library, void *funct
             return false;
         }
     }
-    for (uint32_t i = 0; i < library->function_count; i++) {
+    for (uint32_t i = 0; i < library->function_count - library->optional_count; i++) {
         if (!dlsym(from, library->functions[i])) {
             snprintf(text, text_bytes, "%s: the library has no %s. %s", library->title, library->functions[i],
                      library->remedy);

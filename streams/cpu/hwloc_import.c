@@ -8,10 +8,11 @@
 
 #include "base/library.h"
 
+/* Since 2.4, so a loaded library may lack them. What they give then; type, name, parameters and arguments as below. */
 #if HWLOC_API_VERSION >= 0x00020400
 #define KIND_FUNCTIONS(X)                                                                                             \
-    X(return, int, hwloc_cpukinds_get_nr, (hwloc_topology_t topology, unsigned long flags), (topology, flags))        \
-    X(return, int, hwloc_cpukinds_get_info,                                                                           \
+    X(-1, int, hwloc_cpukinds_get_nr, (hwloc_topology_t topology, unsigned long flags), (topology, flags))            \
+    X(-1, int, hwloc_cpukinds_get_info,                                                                               \
       (hwloc_topology_t topology, unsigned kind, hwloc_bitmap_t set, int *efficiency, unsigned *count,                \
        struct hwloc_info_s **infos, unsigned long flags),                                                             \
       (topology, kind, set, efficiency, count, infos, flags))
@@ -21,7 +22,6 @@
 
 /* `return` or nothing, type, name, parameters, arguments. */
 #define FUNCTIONS(X)                                                                                                  \
-    KIND_FUNCTIONS(X)                                                                                                 \
     X(return, hwloc_bitmap_t, hwloc_bitmap_alloc, (void), ())                                                         \
     X(return, int, hwloc_bitmap_and, (hwloc_bitmap_t to, hwloc_const_bitmap_t a, hwloc_const_bitmap_t b), (to, a, b)) \
     X(, void, hwloc_bitmap_free, (hwloc_bitmap_t bitmap), (bitmap))                                                   \
@@ -52,6 +52,7 @@
 static struct {
 #define DECLARE(give, type, name, parameters, arguments) __typeof__(&name) name;
     FUNCTIONS(DECLARE)
+    KIND_FUNCTIONS(DECLARE) /* last: optional */
 #undef DECLARE
 } library_functions;
 
@@ -60,16 +61,20 @@ eo_status eo_hwloc_load(char *text, size_t text_bytes)
     static const char *const names[] = {
 #define NAME(give, type, name, parameters, arguments) #name,
         FUNCTIONS(NAME)
+        KIND_FUNCTIONS(NAME)
 #undef NAME
     };
+#define ONE_MORE(give, type, name, parameters, arguments) +1
     static struct eo_library library = {
         .title = "hwloc",
         .file = "libhwloc.so.15", /* of all versions 2, as the build has seen in its header */
         .remedy = "Install it for threads near their memory",
         .functions = names,
         .function_count = sizeof(names) / sizeof(names[0]),
+        .optional_count = 0 KIND_FUNCTIONS(ONE_MORE),
         .lock = PTHREAD_MUTEX_INITIALIZER,
     };
+#undef ONE_MORE
     return eo_library_load(&library, &library_functions, text, text_bytes) ? EO_OK : EO_ERR_UNSUPPORTED;
 }
 
@@ -79,3 +84,10 @@ eo_status eo_hwloc_load(char *text, size_t text_bytes)
         give library_functions.name arguments;                                                                        \
     }
 FUNCTIONS(PASS_ON)
+
+#define PASS_ON_IF_THERE(missing, type, name, parameters, arguments)                                                  \
+    type name parameters                                                                                              \
+    {                                                                                                                 \
+        return library_functions.name ? library_functions.name arguments : (missing);                                 \
+    }
+KIND_FUNCTIONS(PASS_ON_IF_THERE)

@@ -55,6 +55,17 @@ Test(library, one_of_another_version_is_told_by_what_it_lacks)
     cr_expect(strstr(text, "Mathematics: the library has no cos_of_next_year. Learn it"), "%s", text);
 }
 
+Test(library, functions_that_it_may_lack_are_null_and_keep_no_other_away)
+{
+    static const char *const functions[] = {"cos", "cos_of_next_year"};
+    char text[1000] = "";
+    struct eo_library library = LIBRARY(.file = "libm.so.6", .optional_count = 1);
+    library.functions = functions;
+    math.hypot = hypot;
+    cr_assert(eo_library_load(&library, &math, text, sizeof(text)), "%s", text);
+    cr_expect(math.cos(0) == 1 && !math.hypot);
+}
+
 Test(library, the_folder_is_tried_after_the_loader)
 {
     char folder[] = "/tmp/eo_library_XXXXXX", path[100], text[1000] = "";

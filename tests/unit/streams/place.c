@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * Threads and memory are placed where the process may run, or not at all, and where the kernel refuses they are had without.
- * Method: many ranks at once; hwloc's made-up machines; a filter of system calls, as containers have.
+ * Method: many ranks at once; hwloc's made-up machines; a copy of it without functions that were new in 2.4; a filter of system
+ * calls, as containers have.
  */
 #include <criterion/criterion.h>
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -17,6 +20,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include "streams/cpu/affinity.h"
 #include "streams/device.h"
@@ -131,6 +135,45 @@ Test(place, unknown_processors_place_nothing)
     cr_expect_null(place_all());
     processors_refused = false;
     cr_expect_not_null(strstr(last_said, "not placed: the system does not tell their processors"), "%s", last_said);
+}
+
+/* A copy of the library in the names of whose functions something else stands: the loader takes it for the library from then
+ * on, for it has that name inside. False: there is no library. */
+static bool load_hwloc_without_kinds(void)
+{
+    static const char kinds[] = "hwloc_cpukinds_get";
+    char copy[] = "/tmp/eo_hwloc_XXXXXX";
+    struct link_map *map;
+    void *library = dlopen("libhwloc.so.15", RTLD_NOW);
+    if (!library || dlinfo(library, RTLD_DI_LINKMAP, &map) != 0)
+        return false;
+    FILE *from = fopen(map->l_name, "rb");
+    cr_assert(from && fseek(from, 0, SEEK_END) == 0);
+    const size_t size = (size_t)ftell(from);
+    char *bytes = malloc(size);
+    rewind(from);
+    cr_assert(bytes && fread(bytes, 1, size, from) == size);
+    fclose(from);
+    cr_assert_eq(dlclose(library), 0);
+    for (char *at = bytes; (at = memmem(at, size - (size_t)(at - bytes), kinds, strlen(kinds)));)
+        *at = 'H';
+    const int file = mkstemp(copy);
+    cr_assert(file >= 0 && write(file, bytes, size) == (ssize_t)size && close(file) == 0);
+    free(bytes);
+    library = dlopen(copy, RTLD_NOW);
+    cr_assert(library, "%s", dlerror());
+    cr_assert(unlink(copy) == 0 && library == dlopen("libhwloc.so.15", RTLD_NOW) && !dlsym(library, "hwloc_cpukinds_get_nr"));
+    return true;
+}
+
+/* Goal: hwloc 2.0 to 2.3, which have the library's name too, place threads; only kinds of cores they do not tell. */
+Test(place, an_hwloc_that_knows_no_kinds_of_cores_places_threads)
+{
+    if (!has_hwloc() || !load_hwloc_without_kinds())
+        cr_skip_test("without hwloc");
+    struct eo_affinity *affinity = place_all();
+    cr_assert_not_null(affinity, "%s", last_said);
+    eo_affinity_best()->fini(affinity);
 }
 
 /* ---- memory ---- */
