@@ -42,7 +42,8 @@ static inline int eo_thread_start(pthread_t *thread, void *(*run)(void *argument
 static inline const char *eo_thread_remedy(int error)
 {
     return error == EPERM ? "a filter of system calls refuses clone3: update Docker (20.10.10) or the filter"
-                          : "raise the limit on processes (ulimit -u) or addresses (ulimit -v)";
+                          : "raise the limit on processes (ulimit -u; in a container pids.max of its control group) or "
+                            "addresses (ulimit -v)";
 }
 
 #endif

@@ -192,8 +192,9 @@ static eo_status start_workers(struct cpu_team *team)
     while (team->worker_count < team->thread_count - 1) {
         const int error = eo_thread_start(&team->workers[team->worker_count], team_worker, team);
         if (error != 0) {
-            eo_layers_log(&team->log, EO_LOG_ERROR, "team: thread %u of %u could not be started: %s; lower thread_count, or %s",
-                          team->worker_count + 2, team->thread_count, strerror(error), eo_thread_remedy(error));
+            eo_layers_log(&team->log, EO_LOG_ERROR, "team: thread %u of %u could not be started: %s; %s%s",
+                          team->worker_count + 2, team->thread_count, strerror(error),
+                          error == EAGAIN ? "lower thread_count, or " : "", eo_thread_remedy(error));
             return EO_ERR_NO_MEMORY;
         }
         team->worker_count++;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/thread.h"
 
 static void bind_worker(void *arg)
 {
@@ -46,11 +47,11 @@ static eo_status cpu_init(struct eo_device *device)
             queue->bind = bind_worker;
             queue->bind_arg = cpu;
         }
-        const eo_status status = eo_cpu_queue_init(queue, params->ring_capacity);
-        if (status < 0) {
-            eo_log_write(&device->log, EO_LOG_ERROR, "rank %u: cannot start the worker thread of queue %u",
-                         params->rank, i);
-            return status;
+        const int error = eo_cpu_queue_init(queue, params->ring_capacity);
+        if (error != 0) {
+            eo_log_write(&device->log, EO_LOG_ERROR, "rank %u: cannot start the worker thread of queue %u: %s; %s",
+                         params->rank, i, strerror(error), eo_thread_remedy(error));
+            return EO_ERR_NO_MEMORY;
         }
     }
     return EO_OK;

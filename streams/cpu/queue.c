@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "streams/cpu/queue.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,19 +81,20 @@ static void *worker(void *arg)
     }
 }
 
-eo_status eo_cpu_queue_init(struct eo_cpu_queue *queue, uint32_t capacity)
+int eo_cpu_queue_init(struct eo_cpu_queue *queue, uint32_t capacity)
 {
     queue->ring_items = capacity + 1;
     queue->ring = calloc(queue->ring_items, sizeof(queue->ring[0]));
     if (!queue->ring)
-        return EO_ERR_NO_MEMORY;
-    queue->thread_started = eo_thread_start(&queue->thread, worker, queue) == 0;
-    if (!queue->thread_started)
-        return EO_ERR_NO_MEMORY;
+        return ENOMEM;
+    const int error = eo_thread_start(&queue->thread, worker, queue);
+    queue->thread_started = error == 0;
+    if (error != 0)
+        return error;
     char name[16]; /* the kernel's limit */
     snprintf(name, sizeof(name), "eo-%s-%u", queue->index == EO_QUEUE_COMM ? "comm" : queue->index == EO_QUEUE_COPY ? "copy" : "reduce", queue->rank % 1000);
     pthread_setname_np(queue->thread, name);
-    return EO_OK;
+    return 0;
 }
 
 void eo_cpu_queue_fini(struct eo_cpu_queue *queue)

@@ -48,8 +48,8 @@ struct eo_cpu_queue {
     bool thread_started;
 };
 
-/* `queue` is zeroed; index, rank, queues, delay and bind are set. Starts the worker. */
-EO_NODISCARD eo_status eo_cpu_queue_init(struct eo_cpu_queue *queue, uint32_t capacity);
+/* `queue` is zeroed; index, rank, queues, delay and bind are set. Starts the worker. 0, or an errno. */
+EO_NODISCARD int eo_cpu_queue_init(struct eo_cpu_queue *queue, uint32_t capacity);
 /* Waits for what was issued. Also after a failed init. */
 void eo_cpu_queue_fini(struct eo_cpu_queue *queue);
 

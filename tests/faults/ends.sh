@@ -232,7 +232,7 @@ result $? 'a limit on the size of files is said, and no signal ends a rank for i
 
 # A C library that does not know clone3 takes clone.
 run "$without" clone3 "$train" $options --text "$text" --steps 2 --ranks 2
-[ $status = 0 ] || { says 'the thread of rank 0: Operation not permitted; lower --ranks, or a filter of system calls refuses clone3: ' &&
+[ $status = 0 ] || { says 'the thread of rank 0: Operation not permitted; a filter of system calls refuses clone3: ' &&
     run "$without" clone3 "$launch" -n 2 "$train" $options --text "$text" --steps 2 && says 'update Docker'; }
 result $? 'a filter that refuses threads is named, not a limit'
 

@@ -22,6 +22,7 @@
 
 static dnnl_status_t sgemm_refusal = dnnl_success;
 static uint32_t threads_refused_after = UINT32_MAX;
+static int thread_refusal = EAGAIN;
 
 dnnl_status_t __real_dnnl_sgemm(char, char, dnnl_dim_t, dnnl_dim_t, dnnl_dim_t, float, const float *, dnnl_dim_t, const float *,
                                 dnnl_dim_t, float, float *, dnnl_dim_t);
@@ -40,7 +41,7 @@ dnnl_status_t __wrap_dnnl_sgemm(char a_form, char b_form, dnnl_dim_t m, dnnl_dim
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg)
 {
     if (threads_refused_after == 0)
-        return EAGAIN;
+        return thread_refusal;
     threads_refused_after--;
     return __real_pthread_create(thread, attributes, run, arg);
 }
@@ -271,8 +272,13 @@ Test(team, more_threads_than_there_may_be_are_refused_with_the_remedy)
     threads_refused_after = 2;
     cr_assert_eq(team_with_log(&team, 5), EO_ERR_NO_MEMORY);
     cr_assert_null(team);
-    cr_assert(strstr(error_text, "team: thread 4 of 5 could not be started: ") && strstr(error_text, strerror(EAGAIN)) &&
-                  strstr(error_text, "; lower thread_count, or raise the limit on processes (ulimit -u)"), "%s", error_text);
+    cr_assert(
+        strstr(error_text, "team: thread 4 of 5 could not be started: ") && strstr(error_text, strerror(EAGAIN)) &&
+            strstr(error_text, "; lower thread_count, or raise the limit on processes (ulimit -u; in a container pids.max"),
+        "%s", error_text);
+    thread_refusal = EPERM;
+    cr_assert_eq(team_with_log(&team, 5), EO_ERR_NO_MEMORY);
+    cr_assert(strstr(error_text, "; a filter of system calls refuses clone3"), "fewer threads do not help: %s", error_text);
     threads_refused_after = UINT32_MAX;
     cr_assert_eq(team_with_log(&team, EO_TEAM_THREADS_MAX + 1), EO_ERR_INVALID);
     cr_assert_str_eq(error_text, "team: 1025 threads; at most 1024 are possible; lower thread_count");

@@ -176,7 +176,7 @@ Test(place, an_hwloc_that_knows_no_kinds_of_cores_places_threads)
     eo_affinity_best()->fini(affinity);
 }
 
-/* ---- memory ---- */
+/* ---- what the kernel refuses ---- */
 
 static void refuse_call(long call, int error)
 {
@@ -229,4 +229,16 @@ Test(place, memory_is_reserved_without_madvise)
     cr_expect_eq(device->ops->reserve(device, EO_MEMORY_KIND_GATHER, 1 << 20, &memory), EO_OK, "%s", last_said);
     device->ops->release(device, EO_MEMORY_KIND_GATHER, memory, 1 << 20);
     eo_device_destroy(&device);
+}
+
+/* Goal: a thread that is refused is no lack of memory: the log has the system's word for it, and the remedy of that. */
+Test(place, refused_threads_are_told_with_their_remedy)
+{
+    struct eo_device *device = NULL;
+    refuse_call(SYS_clone3, EPERM);
+    if (eo_device_create(
+            &device, "cpu",
+            &(const struct eo_device_params){.queue_count = 2, .ring_capacity = 8, .rank_count = 1, .log = &keeping}) == EO_OK)
+        cr_skip_test("this C library does not know clone3");
+    cr_expect(strstr(last_said, "queue 1: Operation not permitted; a filter of system calls refuses clone3"), "%s", last_said);
 }

@@ -468,8 +468,8 @@ static eo_status run_ranks(struct tool_job *job, struct tool_problem *problem)
     }
     if (started < rank_count) {
         /* The others stand at the barrier and could not be told: there is nothing to save yet. */
-        fprintf(stderr, "%s: cannot start the thread of rank %u: %s; lower --ranks, or %s\n", program_invocation_short_name,
-                started, strerror(error), eo_thread_remedy(error));
+        fprintf(stderr, "%s: cannot start the thread of rank %u: %s; %s%s\n", program_invocation_short_name, started,
+                strerror(error), error == EAGAIN ? "lower --ranks, or " : "", eo_thread_remedy(error));
         exit(TOOL_EXIT_FAILED);
     }
     for (uint32_t r = 0; r < rank_count; r++)
