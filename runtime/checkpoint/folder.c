@@ -380,9 +380,9 @@ static void remove_old(const char *folder, uint64_t step, uint32_t keep)
         for (const struct dirent *entry = keep ? readdir(list) : NULL; entry; entry = readdir(list))
             if (parse_name(entry->d_name, &at, &rest) && *rest == '\0' && !is_kept(&ordered, at))
                 rename_old(dirfd(list), entry->d_name);
-        (void)eo_checkpoint_sync(dirfd(list));
+        const bool is_synced = eo_checkpoint_sync(dirfd(list)); /* else they go with the next save */
         rewinddir(list);
-        for (const struct dirent *entry = readdir(list); entry; entry = readdir(list))
+        for (const struct dirent *entry = is_synced ? readdir(list) : NULL; entry; entry = readdir(list))
             if (parse_name(entry->d_name, &at, &rest) && at <= step && (strcmp(rest, ".new") == 0 || strcmp(rest, ".old") == 0))
                 remove_folder(dirfd(list), entry->d_name);
     }

@@ -32,7 +32,7 @@ int __real_fsync(int file);
 int __wrap_fsync(int file);
 atomic_int sync_count;
 ino_t left_below;
-bool has_no_fallocate, has_no_exchange, has_no_locks, has_layers, renames_slowly, loses_files;
+bool has_no_fallocate, has_no_exchange, has_no_locks, has_layers, renames_slowly, loses_files, syncs_no_renames;
 
 int __wrap_fallocate(int file, int mode, off_t offset, off_t bytes)
 {
@@ -95,8 +95,13 @@ int __wrap_flock(int file, int operation)
 
 int __wrap_fsync(int file)
 {
+    char old[400];
     atomic_fetch_add(&sync_count, 1);
-    return __real_fsync(file);
+    step_path(old, sizeof(old), 1, ".old");
+    if (!syncs_no_renames || access(old, F_OK) != 0)
+        return __real_fsync(file);
+    errno = EIO;
+    return -1;
 }
 
 bool write_text_to(const char *path, const char *text)

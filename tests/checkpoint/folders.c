@@ -193,6 +193,38 @@ static void among_many(void)
     clear_folder();
 }
 
+static void saves_without_synced_renames(struct saved_rank *self)
+{
+    saved_initialise(self);
+    for (uint64_t step = 1; step <= 2; step++) {
+        saved_steps(self, step);
+        syncs_no_renames = step == 2;
+        CHECK_THAT(saved_save(self, folder, 1, NULL, 0) == EO_OK);
+    }
+}
+
+static void saves_step_3(struct saved_rank *self)
+{
+    saved_initialise(self);
+    saved_steps(self, 3);
+    CHECK_THAT(saved_save(self, folder, 1, NULL, 0) == EO_OK);
+}
+
+/* After a loss of power the old folder may have its name back: then it must be whole. */
+static void unsynced_renames(void)
+{
+    char path[400];
+    clear_folder();
+    (void)saved_run(&small, saves_without_synced_renames, NULL);
+    syncs_no_renames = false;
+    step_path(path, sizeof(path), 1, ".old/manifest");
+    CHECK_THAT(access(path, F_OK) == 0);
+    (void)saved_run(&small, saves_step_3, NULL);
+    step_path(path, sizeof(path), 1, ".old");
+    CHECK_THAT(access(path, F_OK) != 0 && saved_folder_hash(folder) != 0);
+    clear_folder();
+}
+
 static void refuse_second_run(struct saved_rank *self)
 {
     pthread_t other, own = pthread_self();
@@ -343,6 +375,8 @@ void checkpoint_folder_cases(void)
     tap_case("a checkpoint whose files are lost with its new name is a failed save, and the one before stays");
     among_many();
     tap_case("hundreds of checkpoints beyond those to be kept go by a few waits for the disk");
+    unsynced_renames();
+    tap_case("an old checkpoint whose new name may not be on the disk stays whole until the next save");
     (void)saved_run(&small, second_run, NULL);
     tap_case(
         "a second run that would write to the same folder is refused, until the first one has ended, whatever that has forked");
