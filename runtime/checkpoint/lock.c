@@ -39,12 +39,17 @@ static int lock_file(const char *path)
 {
     static const int ways[] = {O_RDONLY, O_RDWR};
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
-        int file = open_lock(path, ways[i]); /* a file server may take its time */
+        /* A file server may take its time, so forks wait for the second alone. A child may have the first, without a lock. */
+        const int first = open_lock(path, ways[i]);
+        if (first < 0)
+            return -1;
         eo_own_files_begin();
-        file = eo_own_files_end(file);
-        if (file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0)
-            return file;
+        const int file = eo_own_files_end(open_lock(path, ways[i]));
+        const bool is_locked = file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0;
         const int number = errno;
+        close(first);
+        if (is_locked)
+            return file;
         if (file >= 0)
             eo_own_file_close(file);
         errno = number;

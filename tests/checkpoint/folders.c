@@ -13,7 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/own_files.h"
 #include "disk.h"
+#include "runtime/checkpoint/files.h"
 
 static const struct saved_settings small = {.ranks = 2, .body_rows = 3};
 
@@ -280,6 +282,54 @@ static void second_run(struct saved_rank *self)
     }
 }
 
+/* A data loader that another thread forks just when the lock is opened. */
+static int loader_told = -1;
+
+void __real_eo_own_files_begin(void);
+void __wrap_eo_own_files_begin(void);
+void __wrap_eo_own_files_begin(void)
+{
+    const int tell = loader_told;
+    const pid_t loader = tell >= 0 ? fork() : -1;
+    if (loader == 0) {
+        close(tell);
+        alarm(60);
+        for (;;)
+            pause();
+    }
+    loader_told = -1;
+    if (loader > 0 && write(tell, &loader, sizeof(loader)) != sizeof(loader))
+        _exit(1);
+    __real_eo_own_files_begin();
+}
+
+/* Of a rank that is killed then, the loader goes on. */
+static void lock_beside_a_fork(void)
+{
+    struct checkpoint_error error = {""};
+    int told[2], lock = -1;
+    pid_t loader = -1;
+    char locked = 0;
+    CHECK_THAT(pipe(told) == 0);
+    const pid_t rank = fork();
+    if (rank == 0) {
+        alarm(60);
+        loader_told = told[1];
+        if (eo_checkpoint_lock(&lock, folder, &saved_log, &error) < 0 || lock < 0 || write(told[1], "", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(told[1]);
+    CHECK_THAT(read(told[0], &loader, sizeof(loader)) == sizeof(loader) && read(told[0], &locked, 1) == 1);
+    CHECK_THAT(kill(rank, SIGKILL) == 0 && waitpid(rank, NULL, 0) == rank);
+    CHECK(eo_checkpoint_lock(&lock, folder, &saved_log, &error) == EO_OK && lock >= 0, "%s", error.text);
+    eo_checkpoint_unlock(lock);
+    close(told[0]);
+    if (loader > 0)
+        (void)kill(loader, SIGKILL);
+}
+
 /* Refused at once, and the runtime goes on. */
 static void wants_no_folder(struct saved_rank *self)
 {
@@ -380,6 +430,8 @@ void checkpoint_folder_cases(void)
     (void)saved_run(&small, second_run, NULL);
     tap_case(
         "a second run that would write to the same folder is refused, until the first one has ended, whatever that has forked");
+    lock_beside_a_fork();
+    tap_case("a child forked while the folder is being locked does not keep it locked");
     clear_folder();
     (void)saved_run(&small, wants_no_folder, NULL);
     tap_case("a folder that cannot be made is refused when the saver is created, and training goes on");
