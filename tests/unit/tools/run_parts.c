@@ -422,6 +422,14 @@ Test(memory_check, a_system_that_promises_no_more_than_it_has_bounds_what_is_ava
     cr_assert_eq(tool_commitment_available(root), UINT64_MAX);
     write_in(root, "proc/sys/vm/overcommit_memory", "2\n");
     cr_assert_eq(tool_commitment_available(root), 2000 * 1024);
+    write_in(root, "proc/sys/vm/admin_reserve_kbytes", "500\n");
+    cr_assert_eq(tool_commitment_available(root), 1500 * 1024, "the kernel keeps this for an administrator");
+    write_in(root, "proc/sys/vm/user_reserve_kbytes", "50\n");
+    cr_assert_eq(tool_commitment_available(root), 1450 * 1024);
+    write_in(root, "proc/sys/vm/user_reserve_kbytes", "100405\n");
+    cr_assert_eq(tool_commitment_available(root), (1500 - 3000 / 32) * 1024, "a 32nd at most");
+    write_in(root, "proc/sys/vm/admin_reserve_kbytes", "8192\n");
+    cr_assert_eq(tool_commitment_available(root), 0);
     write_in(root, "proc/meminfo", "CommitLimit:      3000 kB\nCommitted_AS:     4000 kB\n");
     cr_assert_eq(tool_commitment_available(root), 0);
     snprintf(command, sizeof(command), "rm -rf %s", root);

@@ -56,6 +56,15 @@ uint64_t tool_control_groups_available(const char *root)
     return tool_control_groups_least(root, "memory", group_available);
 }
 
+/* What the kernel holds back of its promises, so that an administrator or a user can still end what takes all. */
+static uint64_t reserve_kib(const char *root, const char *whose)
+{
+    char path[TOOL_GROUP_PATH_MAX];
+    snprintf(path, sizeof(path), "%s/proc/sys/vm/%s_reserve_kbytes", root, whose);
+    const uint64_t kib = number_in(path, "");
+    return kib == UINT64_MAX ? 0 : smaller(kib, UINT64_MAX / 4096);
+}
+
 uint64_t tool_commitment_available(const char *root)
 {
     char path[TOOL_GROUP_PATH_MAX];
@@ -66,7 +75,9 @@ uint64_t tool_commitment_available(const char *root)
     const uint64_t limit_kib = number_in(path, "CommitLimit:"), used_kib = number_in(path, "Committed_AS:");
     if (limit_kib == UINT64_MAX || used_kib == UINT64_MAX)
         return UINT64_MAX;
-    return (limit_kib - smaller(limit_kib, used_kib)) * 1024;
+    /* Of a process's own size the kernel holds a 32nd back: that of the limit at most. */
+    const uint64_t held_kib = reserve_kib(root, "admin") + smaller(reserve_kib(root, "user"), limit_kib / 32);
+    return (limit_kib - smaller(limit_kib, used_kib + held_kib)) * 1024;
 }
 
 static uint64_t stack_bytes(void)

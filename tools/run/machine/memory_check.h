@@ -17,7 +17,8 @@ void tool_process_spare_addresses(void);
 /* The control groups' part of it; UINT64_MAX: no limit. `root`: "", or, for tests, the folder of another /proc and /sys. */
 uint64_t tool_control_groups_available(const char *root);
 
-/* What the system still promises where it promises no more than it has (vm.overcommit_memory 2); UINT64_MAX elsewhere. */
+/* What the system still promises to a process without privileges where it promises no more than it has (vm.overcommit_memory
+ * 2); UINT64_MAX elsewhere. */
 uint64_t tool_commitment_available(const char *root);
 
 /* The largest resident size so far, and page faults that were served without a disk. */
