@@ -4,10 +4,10 @@
 # Goal: a budget bounds the plan, more of it never makes the predicted step slower, and no bit changes; what is less than
 #       the least possible is refused, with the least.
 # Method: 20 budgets from the least to everything for GPT-2 and Llama, with a file of rates; some of them trained.
-# usage: budget.sh TRAIN MEMPLAN SOURCE
+# usage: budget.sh TRAIN MEMPLAN LAUNCH SOURCE
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
-train=$(realpath "$1") memplan=$(realpath "$2") text=$(realpath "$3")/LICENSE
+train=$(realpath "$1") memplan=$(realpath "$2") launch=$(realpath "$3") text=$(realpath "$4")/LICENSE
 folder=$PWD
 need_disk "$folder"
 shown="out err"
@@ -78,8 +78,44 @@ job="--model 4x64x2 --ranks 2 --threads 1 --batch 2 --seq 32 --text $text --step
 result $? 'rates are measured, blocks are tried out, and what is available is enough for everything'
 if (ulimit -v 170000 && "$train" --version >/dev/null 2>&1); then
     (ulimit -v 170000 && "$train" $job --ranks 1 --budget available >out 2>err) ||
-        grep -q '^train: not enough memory .*under the limit on address space' err
+        grep -q '^train: not enough memory for any plan: .*under the limit on address space' err
     result $? 'where little memory is available it is enough to measure in'
+    little="--model small --ranks 1 --threads 1 --batch 1 --seq 64 --text $text --steps 1 --sample 0 --peak-seconds 0
+        --budget available --offload-folder ."
+    for rates in '--rates rates.json' ''; do
+        trained=0 refused=0
+        for limit in 240000 300000; do
+            if (ulimit -v $limit && "$train" $little $rates >out 2>err); then
+                trained=$((trained + 1))
+            else
+                grep -q ' are too few; the least is ' err || { refused=$limit; break; }
+            fi
+        done
+        [ $refused = 0 ] && [ $trained -ge 1 ]
+        result $? "what is available is enough for the plan that is chosen by it${rates:+, with rates}"
+    done
+    (ulimit -v 340000 && "$train" $little --rates rates.json --checkpoint saved >out 2>err) && [ -d saved/step-000000000001 ] &&
+        grep -q "^budget: with all layers in memory a checkpoint's copy takes [1-9]" out && grep -q '^budget: .* layers on disk' out
+    result $? 'where a checkpoint has no room for its copy, layers are on disk'
+    (ulimit -v 500000 && "$train" $little --rates rates.json --checkpoint more >out 2>err) && [ -d more/step-000000000001 ] &&
+        grep -q '^budget: .* recompute none' out && ! grep -q '^budget: .* on disk' out
+    result $? 'where it has, all stay in memory'
+    rm -rf saved more
+    for options in '--budget available' '--budget available --offload-folder .' '--budget 60MiB'; do
+        (ulimit -v 700000 && "$train" --model tiny --seq 32 --ranks 1 --threads 80 --text "$text" --plan $options >out 2>err)
+        [ $? = 2 ] && grep -q '^train: not enough memory for any plan: .*the program and its threads take 672 beside it; give fewer' err
+        result $? "refused: nothing is free beside the threads: $options"
+    done
+    world="$launch -n 2 sh limited.sh $train $(echo "$job" | sed 's/--ranks 2 //') --rates rates.json --budget available"
+    # shellcheck disable=SC2016 # the rank's own
+    echo '[ "$EVENODD_RANK" = 0 ] || ulimit -v $LIMIT; exec "$@"' >limited.sh
+    LIMIT=unlimited $world >out 2>err && most=$(sed -n 's/^budget: \([0-9]*\)\.[0-9]* MiB a rank: .*/\1/p' out) &&
+        LIMIT=600000 $world >out 2>err && least=$(sed -n 's/^budget: \([0-9]*\)\.[0-9]* MiB a rank: .*/\1/p' out) &&
+        [ "${least:-0}" -gt 0 ] && [ "$least" -lt 586 ] && [ "${most:-0}" -ge "$least" ]
+    result $? "of several processes the least that is available is the budget of all: ${least:-} of ${most:-} MiB"
+    LIMIT=120000 $world >out 2>err
+    [ $? = 2 ] && grep -q '^train: rank 0: another rank gave up: not enough memory for any plan' err
+    result $? 'refused by all: nothing is free for one of them'
 else
     skip 'little memory to measure in' 'this build takes more'
 fi

@@ -20,6 +20,11 @@ struct told {
     uint64_t is_available;
 };
 
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
 static double seconds_now(void)
 {
     return (double)tool_now_ns() * 1e-9;
@@ -48,15 +53,21 @@ static void sweep_part(void *arg, uint32_t index)
         values[i] = values[i] * 0.5f + 1.0f;
 }
 
-/* Of the memory that is free now, nine tenths, and not what a process has beside its plans. */
-static uint64_t free_bytes_of_rank(const struct tool_options *o)
+/* Of a rank: nine tenths of the memory that is free now and that no process takes beside its plans; when this process
+ * `has_grown` by measuring, it has taken that. EO_ERR_NO_MEMORY: none is free. */
+static eo_status find_free(const struct tool_options *o, bool has_grown, uint64_t *bytes, struct tool_problem *problem)
 {
     const char *bound = "";
     const uint64_t available =
         tool_process_memory_available(tool_options_processes(o), tool_options_process_threads(o), &bound);
-    const uint64_t beside = tool_job_beside_plans(o), most = available / 10 * 9,
-                   left = available > beside ? available - beside : 0;
-    return (left < most ? left : most) / tool_options_host_ranks(o);
+    const uint64_t beside = tool_job_beside_plans(o), taken = has_grown ? 0 : beside;
+    *bytes = available > taken ? (available - taken) / 10 * 9 / tool_options_host_ranks(o) : 0;
+    return *bytes
+               ? EO_OK
+               : tool_problem_set(problem, EO_ERR_NO_MEMORY,
+                                  "not enough memory for any plan: %.0f MiB are available%s, and the program and its threads "
+                                  "take %.0f beside it; give fewer --threads, or more memory",
+                                  mib(available), bound, mib(beside));
 }
 
 /* Read and written, beyond the caches where there is room for it. */
@@ -176,10 +187,13 @@ static eo_status try_out(const struct tool_options *o, uint32_t here, uint32_t d
     return EO_OK;
 }
 
-static eo_status check_rates(const struct tool_rates *rates, struct tool_problem *problem)
+static eo_status check_rates(const struct tool_rates *rates, uint64_t free_bytes, struct tool_problem *problem)
 {
     const char *lacks = tool_rates_lack(rates);
-    return lacks ? tool_problem_set(problem, EO_ERR_INVALID, "--budget: %s could not be measured; give --rates FILE", lacks)
+    return lacks ? tool_problem_set(
+                       problem, EO_ERR_INVALID,
+                       "--budget: %s could not be measured in the %.0f MiB that are free for a rank; give --rates FILE", lacks,
+                       mib(free_bytes))
                  : EO_OK;
 }
 
@@ -200,8 +214,10 @@ static eo_status measure_rates(const struct tool_options *o, struct tool_rates *
 {
     enum { ROUNDS = 3 };
     const uint32_t here = o->world_ranks ? 1 : o->plan.ranks;
-    const uint64_t threads = (uint64_t)here * o->plan.threads, free_bytes = free_bytes_of_rank(o);
+    const uint64_t threads = (uint64_t)here * o->plan.threads;
+    uint64_t free_bytes;
     struct tool_log_catch caught;
+    EO_TRY(find_free(o, false, &free_bytes, problem));
     tool_log_catch_init(&caught);
     const eo_log log = tool_job_log(&caught);
     eo_team *team = NULL;
@@ -224,8 +240,9 @@ static eo_status measure_rates(const struct tool_options *o, struct tool_rates *
     out->link_bytes_per_s = out->memory_bytes_per_s; /* ranks of one machine copy through it */
     eo_team_destroy(&team);
     count_cache(o, out);
-    EO_TRY(try_out(o, here, 0, free_bytes_of_rank(o), out, problem));
-    return check_rates(out, problem);
+    EO_TRY(check_rates(out, free_bytes, problem));
+    EO_TRY(find_free(o, false, &free_bytes, problem));
+    return try_out(o, here, 0, free_bytes, out, problem);
 }
 
 /* Of the first matrix of an MLP, for all tokens of a micro-batch. */
@@ -276,7 +293,7 @@ static eo_status measure_gpu(const struct tool_options *o, const struct tool_job
     out->memory_bytes_per_s = out->link_bytes_per_s = rates.memory_bytes_per_s / sharers;
     out->disk_bytes_per_s = rates.host_bytes_per_s / sharers;
     EO_TRY(try_out(o, here, first, facts.free_bytes / 10 * 9 / sharers, out, problem));
-    return check_rates(out, problem);
+    return check_rates(out, facts.free_bytes / sharers, problem);
 }
 
 /* A folder that is named now has a disk, whatever the run before had. */
@@ -341,12 +358,28 @@ static eo_status agree(struct tool_job_world *world, const struct tool_options *
     return status;
 }
 
-/* ---- the choice ------------------------------------------------------------------------------------------------- */
-
-static double mib(uint64_t bytes)
+/* Measuring leaves heaps and stacks behind. Read when all ranks have measured: until then they hold memory for it. */
+static eo_status bound_by_available(struct tool_job_world *world, const struct tool_options *o, struct told *told,
+                                    struct tool_problem *problem)
 {
-    return (double)bytes / (1 << 20);
+    const uint32_t count = world ? world->environment.rank_count : 1;
+    uint64_t own = 0, *all = calloc(count, sizeof(*all));
+    eo_status status = all ? find_free(o, true, &own, problem)
+                           : tool_problem_set(problem, EO_ERR_NO_MEMORY, "--budget: no memory for the ranks' answers");
+    if (status >= 0 && world) {
+        status = eo_rendezvous_all_gather(world->rendezvous, &own, sizeof(own), all);
+        if (status < 0)
+            (void)tool_problem_set(problem, status, "the ranks could not compare their memory: %s", eo_status_text(status));
+    } else if (status >= 0) {
+        all[0] = own;
+    }
+    for (uint32_t r = 0; r < count && status >= 0; r++)
+        told->budget_bytes = all[r] < told->budget_bytes ? all[r] : told->budget_bytes;
+    free(all);
+    return status;
 }
+
+/* ---- the choice ------------------------------------------------------------------------------------------------- */
 
 static void take(struct tool_options *o, const struct tool_budget_option *option, const struct tool_rates *rates)
 {
@@ -358,17 +391,71 @@ static void take(struct tool_options *o, const struct tool_budget_option *option
     o->rates = *rates;
 }
 
-static eo_status choose(struct tool_options *o, const struct told *told, bool tells, struct tool_budget_option *chosen,
+/* What a rank's checkpoints take beside its plan: a copy of all that they save, unless layers lie on disk. */
+static eo_status find_copy(const struct tool_options *o, const eo_transformer_config *config,
+                           const struct tool_budget_option *option, uint64_t *bytes, struct tool_problem *problem)
+{
+    const eo_log silence = {0};
+    struct tool_options own = *o;
+    eo_transformer *transformer = NULL;
+    eo_plan *plan = NULL;
+    eo_plan_summary summary;
+    take(&own, option, &o->rates);
+    const eo_status status = tool_job_plan(&own, config, &silence, &transformer, &plan);
+    if (status < 0)
+        return tool_problem_set(problem, status, "--budget: the plan that was chosen: %s", eo_status_text(status));
+    eo_plan_get_summary(plan, &summary);
+    eo_plan_destroy(&plan);
+    eo_transformer_destroy(&transformer);
+    *bytes = (tool_job_estimate(&own, &summary, 1) - tool_job_beside_plans(&own)) / tool_options_host_ranks(&own) -
+             summary.arena_bytes;
+    return EO_OK;
+}
+
+/* What is available has to hold a checkpoint's copy too, which only plans with all layers in memory need: the largest budget
+ * whose choice fits with its copy. Less the copy fits in any case. request->bytes becomes what plans may take. */
+static eo_status find_with_copy(const struct tool_options *o, const struct subject *subject,
+                                struct tool_budget_request *request, bool tells, struct tool_budget_choice *choice,
+                                struct tool_problem *problem)
+{
+    enum { ROUNDS = 6 };
+    uint64_t copy_bytes = 0;
+    EO_TRY(find_copy(o, &subject->config, &choice->chosen, &copy_bytes, problem));
+    if (tells && copy_bytes)
+        printf("budget: with all layers in memory a checkpoint's copy takes %.1f MiB a rank beside the plan\n",
+               mib(copy_bytes));
+    const uint64_t available = request->bytes, rest = available > copy_bytes ? available - copy_bytes : 1;
+    if (copy_bytes == 0 || choice->chosen.memory_bytes <= rest) {
+        request->bytes = copy_bytes ? rest : available;
+        return EO_OK;
+    }
+    uint64_t fits = rest, exceeds = available;
+    for (int round = 0; round < ROUNDS; round++) {
+        request->bytes = fits + (exceeds - fits) / 2;
+        const bool is_good = tool_budget_find(&subject->settings, &subject->config, request, choice, problem) < 0 ||
+                             choice->chosen.settings.offload_layers || choice->chosen.memory_bytes <= rest;
+        *(is_good ? &fits : &exceeds) = request->bytes;
+    }
+    request->bytes = fits;
+    EO_TRY(tool_budget_find(&subject->settings, &subject->config, request, choice, problem));
+    request->bytes = choice->chosen.settings.offload_layers ? available : rest;
+    return EO_OK;
+}
+
+static eo_status choose(struct tool_options *o, struct told *told, bool tells, struct tool_budget_option *chosen,
                         struct tool_problem *problem)
 {
     struct tool_budget_choice choice;
     struct subject subject;
     char text[TOOL_RATES_TEXT_MAX];
     EO_TRY(find_subject(o, &subject, problem));
-    const struct tool_budget_request request = {told->budget_bytes, o->budget_host_bytes, told->rates, o->budget_may_change_bits};
+    struct tool_budget_request request = {told->budget_bytes, o->budget_host_bytes, told->rates, o->budget_may_change_bits};
     EO_TRY(tool_budget_find(&subject.settings, &subject.config, &request, &choice, problem));
+    if (o->budget_available && o->saves)
+        EO_TRY(find_with_copy(o, &subject, &request, tells, &choice, problem));
     take(o, &choice.chosen, &told->rates);
     *chosen = choice.chosen;
+    told->budget_bytes = request.bytes;
     if (!tells)
         return EO_OK;
     tool_rates_text(&told->rates, tool_options_on_gpu(o), text, sizeof(text));
@@ -467,12 +554,14 @@ eo_status tool_job_budget(struct tool_options *o, const struct tool_checkpoint_o
     struct told told = {.budget_bytes = o->budget_bytes, .is_available = o->budget_available};
     tool_kept_choice_find(checkpoint, &told.kept);
     if (o->budget_available)
-        told.budget_bytes = free_bytes_of_rank(o);
+        EO_TRY(find_free(o, false, &told.budget_bytes, problem));
     if (!told.budget_bytes && o->bucketing_auto) /* what needs no disk */
         (void)tool_problem_set(&no_disk, EO_OK, "not asked for");
     if (told.budget_bytes || o->bucketing_auto)
         EO_TRY(find_rates(o, &told.kept, world, &told.rates, &no_disk, problem));
     EO_TRY(agree(world, o, &told, problem)); /* of ranks without one too: all make the same exchanges */
+    if (o->budget_available)
+        EO_TRY(bound_by_available(world, o, &told, problem));
     if (told.budget_bytes && tells && told.rates.disk_bytes_per_s == 0)
         printf("budget: only plans without a disk: %s\n", no_disk.text[0] ? no_disk.text : "another rank has none");
     const bool has_bucketing = told.kept.bucketing.is_there && !tool_option_given(o, "bucketing");

@@ -230,7 +230,9 @@ static eo_status check_memory(struct tool_job *job, struct tool_problem *problem
     job->needed_bytes = tool_job_estimate(job->options, &job->summary, job->device.device_count);
     if (tool_options_on_gpu(job->options))
         return check_gpu_memory(job, problem);
-    if (job->needed_bytes <= job->available_bytes)
+    /* A budget of what is available has left room for what the program has taken of it since: that counts once. */
+    const uint64_t taken_bytes = job->options->budget_available ? tool_job_beside_plans(job->options) : 0;
+    if (job->needed_bytes - taken_bytes <= job->available_bytes)
         return EO_OK;
     char advice[256];
     advise(job, advice, sizeof(advice));
