@@ -26,6 +26,7 @@ struct times {
     struct tool_step_span spans[MICRO_RANKS_MAX][STEPS * OPERATIONS_MAX];
     uint64_t complete[MICRO_RANKS_MAX][STEPS];
     uint64_t naive_ns; /* from issue to start, of all collectives */
+    uint64_t norm_waits_ns[MICRO_RANKS_MAX]; /* as the counters have them, of the last steps; a graph never has the norm at once */
     struct tool_start_delays delays;
     bool is_done;
     bool graph;     /* from step 3 on */
@@ -68,6 +69,11 @@ static void take(void *user, uint32_t rank, uint32_t step, eo_runtime *runtime)
     struct times *times = user;
     eo_timeline_record records[2 * OPERATIONS_MAX];
     const eo_plan *plan = eo_runtime_plan(runtime);
+    if (step == 3 || step + 1 == STEPS) {
+        eo_runtime_stats stats;
+        eo_runtime_get_stats(runtime, &stats);
+        times->norm_waits_ns[rank] = stats.wait_ns[EO_WAIT_NORM] - times->norm_waits_ns[rank];
+    }
     times->operation_count = eo_plan_operation_count(plan, EO_LIST_STEADY);
     if (step >= 2 && times->operation_count <= OPERATIONS_MAX) {
         const uint32_t count = eo_runtime_timeline(runtime, records, 2 * OPERATIONS_MAX);
@@ -116,6 +122,9 @@ static void look(struct micro_settings *settings, uint64_t seed, double times_at
     CHECK(times.is_done, "%s: no delays", what);
     CHECK(times.done_count == settings->ranks * (STEPS - 2) && !times.done[0], "%s, seed %llu, %u ranks: of %u steps %s", what,
           (unsigned long long)seed, settings->ranks, times.done_count, times.done);
+    for (uint32_t r = 0; r < settings->ranks && settings->graph && settings->ranks > 1; r++)
+        CHECK(times.norm_waits_ns[r] > 0, "%s, seed %llu: rank %u of %u waited for no norm", what, (unsigned long long)seed, r,
+              settings->ranks);
     uint64_t count = 0;
     for (int w = 0; w <= EO_WAIT_NORM; w++) {
         const struct tool_start_delay *d = &times.delays.kinds[w];
@@ -268,6 +277,7 @@ static void offloaded(void)
         micro_train(&settings, &result);
         const uint32_t violations = sim_finish();
         CHECK(micro_status(&result) == EO_OK && violations == 0, "%s %s", micro_error(&result), sim_violation(0));
+        CHECK(micro_same(&result, micro_reference(&settings)), "%u ranks: other bits than the CPU's", ranks);
         CHECK(least_ns > 0 && least_ns < UINT64_MAX, "%u ranks: compute waited %llu ns for gradients on their way to the host",
               ranks, (unsigned long long)least_ns);
     }
