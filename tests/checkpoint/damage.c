@@ -465,8 +465,8 @@ static void parts_out_of_order(void)
 /* Goal: each field of a head is checked by itself. Method: one is changed at a time, and the checksums are right. */
 static void fields_of_heads(void)
 {
-    static const char *const told[] = {"a layer's name", "a parameter's name", "its size",
-                                       "its size",       "a section's place",  "a section's place"};
+    static const char *const told[] = {"a layer's name",    "a parameter's name", "its size", "its size", "a section's place",
+                                       "a section's place", "another model", "another model"};
     make_checkpoint(&(struct saved_settings){.ranks = RANKS});
     char path[400];
     size_t bytes;
@@ -494,6 +494,12 @@ static void fields_of_heads(void)
             break;
         case 5:
             tables.sections[1].chunk_begin++;
+            break;
+        case 6: /* fine by itself, and not what the other ranks' files have */
+            tables.parameters[0].name[0]++;
+            break;
+        case 7:
+            tables.layers[0].name[0]++;
             break;
         }
         rehash(data, bytes);

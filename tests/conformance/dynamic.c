@@ -128,6 +128,7 @@ static void *act(void *arg)
         scene->before_last = stats[1];
         scene->after_last = stats[2];
         scene->record_count = eo_runtime_timeline(rt, scene->records, RECORDS_MAX);
+        TEST_HOLDS(NULL, eo_runtime_timeline(rt, NULL, RECORDS_MAX) == 0);
         keep_sequence(scene);
     }
     eo_runtime_destroy(&rt);

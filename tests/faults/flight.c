@@ -153,16 +153,19 @@ static void in_order(void)
     tap(good && info.finished && info.steps == 7 && info.rank_count == 2 && info.process == (uint32_t)getpid() &&
             strcmp(info.host, "here") == 0,
         "the file says whose it is, how many steps have ended, and that all did in order");
-    uint64_t same = 0, ended = 0;
+    uint64_t same = 0, ended = 0, told = 0;
     for (uint64_t i = info.first; i < info.count; i++) {
         const bool both = eo_flight_log_entry(a, i, &x) && eo_flight_log_entry(b, i, &y);
         same += both && x.step == y.step && strcmp(x.name, y.name) == 0;
         ended += both && x.end_ns >= x.start_ns && x.start_ns > 0;
+        told += both && x.collective == (strstr(x.name, "gather") || strstr(x.name, "reduce"));
     }
     tap(info.count - info.first > 40 && same == info.count - info.first,
         "the n-th entry of both ranks is the same operation of the same step (%llu entries)",
         (unsigned long long)(info.count - info.first));
     tap(ended == same, "and all have ended");
+    tap(told == same, "those in which all ranks take part are told as collectives, and no others: %llu of %llu are",
+        (unsigned long long)told, (unsigned long long)same);
     tap(!eo_flight_log_entry(a, info.count, &x) && (info.first == 0 || !eo_flight_log_entry(a, info.first - 1, &x)),
         "before the first and after the last there is nothing");
     eo_flight_log_close(&a);

@@ -9,6 +9,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Tokens come 1, 3, 1, 2, 70, ... at a time. */
 static void compare(struct bench *b, eo_team *team, const int32_t *text, uint32_t count, double tolerance)
@@ -67,6 +68,24 @@ static void make_matrices_small(struct bench *b)
         for (uint64_t i = 0; info.dim_count == 2 && i < info.element_count; i++)
             fake_weights(b->runtime, k)[i] *= 0.1F;
     }
+}
+
+/* Goal: scores whose exponentials are no floats. Method: the fixture's scores are a few units, and grow by 400 with q and k. */
+Test(decoder, has_the_logits_of_a_forward_run_with_large_scores)
+{
+    eo_team *team;
+    struct bench b;
+    cr_assert_eq(eo_team_create(&team, 2), EO_OK);
+    bench_open(&b, case_params(&family_cases[3], 2));
+    for (uint32_t k = 0; k < b.parameter_count; k++) {
+        eo_parameter_info info;
+        cr_assert_eq(eo_model_parameter(b.model, k, &info), EO_OK);
+        for (uint64_t i = 0; (strstr(info.name, ".q_proj.") || strstr(info.name, ".k_proj.")) && i < info.element_count; i++)
+            fake_weights(b.runtime, k)[i] *= 20;
+    }
+    compare(&b, team, tokens, SEQ, 1e-4);
+    bench_close(&b);
+    eo_team_destroy(&team);
 }
 
 Test(decoder, has_the_logits_of_a_forward_run_in_presets)
