@@ -129,6 +129,7 @@ static void *act(void *arg)
         scene->after_last = stats[2];
         scene->record_count = eo_runtime_timeline(rt, scene->records, RECORDS_MAX);
         TEST_HOLDS(NULL, eo_runtime_timeline(rt, NULL, RECORDS_MAX) == 0);
+        TEST_HOLDS(NULL, eo_runtime_get_report(rt, STEPS, NULL) == EO_ERR_INVALID);
         keep_sequence(scene);
     }
     eo_runtime_destroy(&rt);

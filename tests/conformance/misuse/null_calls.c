@@ -292,7 +292,6 @@ static void runtimes(const eo_plan *plan)
     REFUSED(eo_weights_write(rt, "p", NULL));
     eo_runtime_get_stats(rt, NULL);
     HOLDS(eo_runtime_timeline(rt, NULL, 1) == 0);
-    REFUSED(eo_runtime_get_report(rt, 0, NULL));
     eo_runtime_write_trace(rt, NULL, NULL);
     eo_saver *saver = NULL;
     REFUSED(eo_saver_create(&saver, eo_saver_params(.runtime = rt, .folder = NULL)));
