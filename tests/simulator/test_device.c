@@ -78,6 +78,20 @@ static struct eo_device *create_gpu(const eo_log *log)
     return device;
 }
 
+/* Collectives and copies are for others to wait for; compute may come later. */
+static void *ask_for_priorities(void *argument)
+{
+    struct eo_device *device = create_gpu(NULL);
+    int compute = 0, other = 0;
+    TEST_HOLDS(NULL, cudaStreamGetPriority(device->ops->queue_handle(device, EO_QUEUE_COMPUTE), &compute) == cudaSuccess);
+    for (uint32_t q = EO_QUEUE_COMPUTE + 1; q < device->params.queue_count; q++) {
+        TEST_HOLDS(NULL, cudaStreamGetPriority(device->ops->queue_handle(device, q), &other) == cudaSuccess);
+        TEST_EXPECT(NULL, other < compute, "queue %u has priority %d, compute %d", q, other, compute); /* lower goes first */
+    }
+    eo_device_destroy(&device);
+    return argument;
+}
+
 /* What is too large for any GPU is refused, and the device serves on, though the driver speaks of an invalid argument. */
 static void *ask_for_64_tib(void *argument)
 {
@@ -115,6 +129,8 @@ static void what_is_missing_is_said(void)
     refuses((struct sim_config){.no_driver = true}, EO_ERR_UNSUPPORTED, "driver");
     refuses((struct sim_config){.no_device = true}, EO_ERR_UNSUPPORTED, "finds no GPU");
     test_report("a machine without a driver, or without a GPU, is told what it lacks", 1);
+    simulate(&(struct sim_config){.seed = 1}, ask_for_priorities, NULL);
+    test_report("all other queues go before compute", 1);
     simulate(&(struct sim_config){.seed = 1}, ask_for_64_tib, NULL);
     test_report("a reservation of 64 TiB is memory that is not there, and no failure of the device", 1);
     simulate(
