@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Goal: over a simulated link a collective takes the link's time, and the processor stays free.
- * Method: lower bounds on time from the settings, and an upper one for the fastest of some; processor time of the whole process,
- * with a wide margin.
+ * Goal: over a simulated link a collective takes at least the link's time, and the processor stays free.
+ * Method: lower bounds on time from the settings; processor time of the whole process, with a wide margin. That the link is no
+ * slower than it says is read where it is kept, for a busy machine delays any rank.
  */
 #include "tests/conformance/collectives/collectives.h"
 
@@ -10,12 +10,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/arithmetic.h"
+#include "streams/local/cpu.h"
 #include "tests/conformance/ranks.h"
 
 enum { SLICE_BYTES = 1000000, OPERATIONS = 3, LATENCY_US = 5000 };
-#define GIGABYTES_PER_S 0.05
-#define SLICE_NS ((uint64_t)(SLICE_BYTES / GIGABYTES_PER_S)) /* 20 ms */
+#define GIGABYTES_PER_S 0.05 /* 20 ms a slice */
 
 /* Sanitizers make each access of the sums and copies a call: what they use says nothing. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -36,7 +35,7 @@ static uint64_t processor_ns(void)
 /* What all but one of the slices take, and the latency, in ns. */
 static uint64_t link_ns(uint32_t rank_count)
 {
-    return (rank_count - 1) * SLICE_NS + LATENCY_US * UINT64_C(1000);
+    return (rank_count - 1) * (uint64_t)(SLICE_BYTES / GIGABYTES_PER_S) + LATENCY_US * UINT64_C(1000);
 }
 
 static void one_after_the_other_body(struct test_rank *self)
@@ -49,7 +48,6 @@ static void one_after_the_other_body(struct test_rank *self)
     TEST_HOLDS(self, test_await(self, EO_QUEUE_COMM) == EO_OK);
     test_barrier(self);
     const uint64_t begin_ns = eo_now_ns(), begin_processor_ns = processor_ns();
-    uint64_t fastest_ns = UINT64_MAX;
     for (int i = 0; i < OPERATIONS; i++) {
         struct eo_span span;
         if (i % 2 == 0)
@@ -60,11 +58,13 @@ static void one_after_the_other_body(struct test_rank *self)
         TEST_EXPECT(self, self->rank_count == 1 || span.end_ns - span.start_ns >= link_ns(self->rank_count),
                     "operation %d took %.2f ms, its link %.2f", i, (double)(span.end_ns - span.start_ns) / 1e6,
                     (double)link_ns(self->rank_count) / 1e6);
-        fastest_ns = eo_min_u64(fastest_ns, span.end_ns - span.start_ns);
+        if (test_kind() == TEST_STARTED || self->rank_count == 1) /* which have no such line, or no link */
+            continue;
+        const struct eo_local_end *end = &self->gather->end;
+        const uint64_t planned_ns = end->line->link[end->sequence & 1].end_ns - span.start_ns;
+        TEST_EXPECT(self, planned_ns <= link_ns(self->rank_count) + 1000, "operation %d has the link for %.2f ms, not %.2f", i,
+                    (double)planned_ns / 1e6, (double)link_ns(self->rank_count) / 1e6);
     }
-    TEST_EXPECT(self, self->rank_count == 1 || IS_SANITIZED || fastest_ns < link_ns(self->rank_count) + SLICE_NS * 3 / 4,
-                "the fastest operation took %.2f ms, its link %.2f", (double)fastest_ns / 1e6,
-                (double)link_ns(self->rank_count) / 1e6);
     const uint64_t wall_ns = eo_now_ns() - begin_ns, used_ns = processor_ns() - begin_processor_ns;
     const uint64_t least_ns = self->rank_count == 1 ? 0 : OPERATIONS * link_ns(self->rank_count);
     TEST_EXPECT(self, wall_ns >= least_ns, "%.2f ms, the link needs %.2f", (double)wall_ns / 1e6,
