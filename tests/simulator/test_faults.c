@@ -2,9 +2,9 @@
  *
  * Whatever call fails, whenever: the training ends, with an error that says what and on which rank, or with the CPU's bits;
  * nothing that was made is left, and nothing is used after it was given up.
- * Method: a clean run tells which functions are called how often; then each fails once, on one rank, at its first, last and
- * some call between (EO_TEST_FULL=1: more of them). Then failures on the device, a lost peer and a stuck one, steps longer than
- * the deadline of a collective, and memory that does not suffice.
+ * Method: a clean run tells which functions are called how often; then each fails once, on one rank (the last; the first, where
+ * it calls for all), at its first, last and some call between (EO_TEST_FULL=1: more of them). Then failures on the device, a
+ * lost peer and a stuck one, steps longer than the deadline of a collective, and memory that does not suffice.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,24 +71,26 @@ static void calls(const struct micro_settings *settings, const char *name)
     static struct micro_result result;
     static struct {
         const char *name;
-        uint32_t count;
+        uint32_t rank, count;
     } functions[256];
     uint32_t function_count = 0;
-    const uint32_t rank = settings->ranks - 1;
     struct sim_config config = {.seed = 11, .policy = SIM_RANDOM};
     sim_start(&config);
     micro_train(settings, &result);
     CHECK(sim_finish() == 0 && micro_status(&result) == EO_OK, "the clean run: %s %s", micro_error(&result),
           sim_violation(0));
     while (sim_function(function_count) && function_count < 256) {
-        functions[function_count].name = sim_function(function_count);
-        functions[function_count].count = sim_calls(functions[function_count].name, rank);
+        const char *function = sim_function(function_count);
+        const uint32_t rank = sim_calls(function, settings->ranks - 1) > 0 ? settings->ranks - 1 : 0;
+        functions[function_count].name = function;
+        functions[function_count].rank = rank;
+        functions[function_count].count = sim_calls(function, rank);
         function_count++;
     }
     CHECK(function_count > 20, "%u functions", function_count);
     ended_count = tolerated_count = 0;
     for (uint32_t f = 0; f < function_count; f++) {
-        const uint32_t count = functions[f].count, tries = all ? 12 : 2;
+        const uint32_t rank = functions[f].rank, count = functions[f].count, tries = all ? 12 : 2;
         for (uint32_t t = 0; t < tries && t < count; t++) {
             const uint32_t ordinal = count <= tries ? t : (uint32_t)((uint64_t)t * (count - 1) / (tries - 1));
             char what[120];
