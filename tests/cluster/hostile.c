@@ -2,7 +2,7 @@
  *
  * Goal: who has no token costs little and not for long, whatever it does: says nothing, a byte at a time, nonsense, or comes
  * three hundred times. It makes rank 0 say little, and a log that takes nothing keeps nobody waiting. Who has the token, and
- * sends what makes no sense, is dropped, and takes no memory for what it announces.
+ * sends what makes no sense, is dropped, and takes no memory for what it announces; who has it and says nothing more is lost.
  * Method: plain sockets against a rendezvous that waits for a rank; a link whose other end is the test; a node that is
  * given messages made of chance, whole and changed ones, and answers to what it has not asked yet.
  */
@@ -216,6 +216,34 @@ static void shouting(bool blocks)
     eo_rendezvous_destroy(&ranks[0].rendezvous);
     pthread_join(threads[1], NULL);
     sem_destroy(&heard.may_return);
+}
+
+/* ---- a rank that stops ---- */
+
+/* Its host goes on to take what is sent to it. */
+static void stopped_rank(void)
+{
+    struct heard heard = {0};
+    struct quiet_rank ranks[2] = {{.heard = &heard}, {.heard = NULL}};
+    eo_rank_failure failure = {0};
+    choose_free_port(port);
+    const pid_t child = fork();
+    if (child == 0) {
+        quiet_main(&ranks[1]);
+        for (;;)
+            pause();
+    }
+    quiet_main(&ranks[0]);
+    kill(child, SIGSTOP);
+    const double end_ms = now_ms() + PATIENCE_MS;
+    while (ranks[0].status >= 0 && !eo_rendezvous_failure(ranks[0].rendezvous, &failure) && now_ms() < end_ms)
+        usleep(10000);
+    tap(ranks[0].status >= 0 && failure.status == EO_ERR_TIMEOUT && failure.rank == 1 &&
+            strstr(failure.text, "has not answered for 0.5 s"),
+        "a rank whose process is stopped is told by its silence: %s", failure.text);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    eo_rendezvous_destroy(&ranks[0].rendezvous);
 }
 
 /* ---- another user ---- */
@@ -690,6 +718,7 @@ int main(void)
     strangers();
     shouting(false);
     shouting(true);
+    stopped_rank();
     squatter();
     long_names();
     links();
