@@ -95,8 +95,8 @@ static void wait_for_each(eo_memory memory, bool separate, const char *name)
     for (uint32_t l = 0; l < BLOCKS; l++) {
         snprintf(layer, sizeof(layer), "block%u", l);
         must(NULL, eo_model_add_layer(model, eo_layer_params(.name = layer), NULL));
-        must(NULL, eo_model_add_parameter(model, eo_parameter_params(.layer = l, .name = layer, .dim_count = 1, .dims = {ELEMENTS}),
-                                          NULL));
+        must(NULL, eo_model_add_parameter(
+                       model, eo_parameter_params(.layer = l, .name = layer, .dim_count = 1, .dims = {ELEMENTS}), NULL));
         must(NULL, eo_model_add_position(model, eo_position_params(.layer = l), NULL));
     }
     must(NULL, eo_plan_create(&run.plan, model, eo_plan_params(.rank_count = RANKS, .separate_reduce_stream = separate)));

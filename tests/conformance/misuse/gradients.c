@@ -47,6 +47,47 @@ void gradients_beside(bool zero_gradients)
 }
 
 /*
+ * The same of a parameter that a use of its layer was planned to give no gradient to: at its first element and its last.
+ */
+void gradients_of_no_use(void)
+{
+    enum { ELEMENTS = 64 };
+    static const char *const names[] = {"used", "unused"};
+    const uint32_t used = 0;
+    eo_model *model;
+    struct scene scene = {.ranks = 1, .debug = true};
+    eo_runtime *rt;
+    const eo_view *view;
+    must(eo_model_create(&model, NULL), "model");
+    must(eo_model_add_layer(model, eo_layer_params(.name = "layer"), NULL), "layer");
+    for (int k = 0; k < 2; k++)
+        must(eo_model_add_parameter(model, eo_parameter_params(.name = names[k], .dim_count = 1, .dims = {ELEMENTS}), NULL),
+             "parameter");
+    must(eo_model_add_position(model, eo_position_params(.name = "first use", .parameters = &used, .parameter_count = 1), NULL),
+         "position");
+    scene.model = model;
+    must(eo_plan_create(&scene.plan, model, eo_plan_params(.rank_count = 1, .log = &eo_test_log)), "plan");
+    must(eo_world_create_local(scene.worlds, eo_world_params(.rank_count = 1, .log = &eo_test_log)), "world");
+    must(open_runtime(&scene, 0, &rt), "runtime");
+    must(eo_step_begin(rt), "begin");
+    must(forward_pass(rt, 0), "forward");
+    must(eo_backward_begin(rt, 0, &view), "backward");
+    must(eo_gradients_begin(rt, 0, &view), "gradients");
+    float *gradients[2] = {view->gradients[0], view->gradients[1]};
+    memset(gradients[0], 0, ELEMENTS * sizeof(float));
+    for (int i = 0; i < ELEMENTS; i += ELEMENTS - 1) {
+        gradients[1][i] = 1;
+        REFUSED(rt, eo_backward_end(rt, 0),
+                "a gradient of 'unused' was written in backward of first use, which was planned to have none");
+        gradients[1][i] = 0;
+    }
+    must(eo_backward_end(rt, 0), "mended");
+    must(eo_step_end(rt, eo_step_params(.learning_rate = 0.1F), NULL), "end");
+    eo_runtime_destroy(&rt);
+    close_scene(&scene);
+}
+
+/*
  * In debug mode a pass that writes into its weights is refused by the parameter's name; once they are as they were it goes on.
  */
 void written_weights(eo_memory memory)

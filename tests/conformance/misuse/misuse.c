@@ -27,6 +27,7 @@ int main(void)
     test_report("views and buffers used outside their time are refused by name", 1);
     gradients_beside(false);
     gradients_beside(true);
+    gradients_of_no_use();
     test_report("gradients not written, or written past their end, are refused by name in debug mode", 1);
     written_weights(EO_MEMORY_STATIC);
     written_weights(EO_MEMORY_DYNAMIC_POOL);
