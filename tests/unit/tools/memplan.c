@@ -201,6 +201,10 @@ Test(memplan, described_families_keep_what_their_lists_say, .timeout = 300)
             const bool again = s.plan.recompute == EO_RECOMPUTE_BLOCKS && i < s.plan.recompute_blocks;
             const uint32_t count = tool_block_rows(&config, i, !again && s.plan.recompute == EO_RECOMPUTE_CHEAP, rows);
             wanted += count;
+            uint32_t norms = 0;
+            for (uint32_t r = 0; r < count; r++)
+                norms += strcmp(rows[r].name, "norm") == 0 || strcmp(rows[r].name, "output_stats") == 0;
+            cr_assert_eq(norms, config.norms == TOOL_NORMS_BOTH ? 4 : 2, "%s: %u norms in a block", text, norms);
             for (uint32_t r = 0; r < memplan.summary.row_count * count; r++) {
                 const struct tool_block_row *row = &rows[r % count];
                 char name[EO_NAME_MAX];
