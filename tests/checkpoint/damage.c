@@ -465,8 +465,8 @@ static void parts_out_of_order(void)
 /* Goal: each field of a head is checked by itself. Method: one is changed at a time, and the checksums are right. */
 static void fields_of_heads(void)
 {
-    static const char *const told[] = {"a layer's name",    "a parameter's name", "its size", "its size", "a section's place",
-                                       "a section's place", "another model", "another model"};
+    static const char *const told[] = {"a layer's name",    "a parameter's name", "its size",      "its size",
+                                       "a section's place", "a section's place",  "another model", "another model"};
     make_checkpoint(&(struct saved_settings){.ranks = RANKS});
     char path[400];
     size_t bytes;
