@@ -26,7 +26,7 @@ struct times {
     struct tool_step_span spans[MICRO_RANKS_MAX][STEPS * OPERATIONS_MAX];
     uint64_t complete[MICRO_RANKS_MAX][STEPS];
     uint64_t naive_ns; /* from issue to start, of all collectives */
-    uint64_t norm_waits_ns[MICRO_RANKS_MAX]; /* as the counters have them, of the last steps; a graph never has the norm at once */
+    uint64_t norm_waits_ns[MICRO_RANKS_MAX]; /* of the last steps; a graph never has the norm at once */
     struct tool_start_delays delays;
     bool is_done;
     bool graph;     /* from step 3 on */
