@@ -164,6 +164,10 @@ Test(plan, collectives_are_as_many_as_counted_by_hand)
             cr_assert_eq(count_kind(plan, EO_LIST_STEADY, EO_OP_UPDATE), blocks + 2);
             cr_assert_eq(count_kind(plan, EO_LIST_FORWARD, EO_OP_ALL_GATHER), blocks + 2);
             cr_assert_eq(count_kind(plan, EO_LIST_FORWARD, EO_OP_FORWARD), blocks + 2);
+            for (uint32_t i = 0; i < plan->schedule.lists[EO_LIST_FORWARD].count; i++) {
+                const uint32_t batch = plan->schedule.lists[EO_LIST_FORWARD].operations[i].micro_batch;
+                cr_assert(batch == 0 || batch == EO_NONE, "operation %u of forward alone is of micro-batch %u", i, batch);
+            }
             eo_plan_destroy(&plan);
         }
         eo_model_destroy(&model);
