@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tests/simulator/cuda/sim.h"
+#include "streams/cpu/available.h"
 #include "streams/device.h"
 #include "tests/conformance/device/table.h"
 #include "tests/conformance/ranks.h"
@@ -92,6 +93,22 @@ static void *ask_for_priorities(void *argument)
     return argument;
 }
 
+/* What is offloaded lies in the host's memory, which all ranks of the host share. */
+static void *ask_for_room_on_the_host(void *argument)
+{
+    struct lines lines = {""};
+    const eo_log log = {.write = keep_line, .user = &lines, .level = EO_LOG_WARN};
+    struct eo_device *device = create_gpu(&log);
+    const char *bound;
+    const uint64_t free_bytes = eo_memory_available(1, &bound); /* within a factor of two, whatever else runs here */
+    TEST_HOLDS(NULL, device->ops->storage_check(device, NULL, free_bytes / 100, 1) == EO_OK);
+    TEST_HOLDS(NULL, device->ops->storage_check(device, NULL, free_bytes * 2, 1) == EO_ERR_IO);
+    TEST_HOLDS(NULL, device->ops->storage_check(device, NULL, free_bytes / 100, 200) == EO_ERR_IO);
+    TEST_EXPECT(NULL, strstr(lines.text, "needed by each of 200 ranks"), "said: %s", lines.text);
+    eo_device_destroy(&device);
+    return argument;
+}
+
 /* What is too large for any GPU is refused, and the device serves on, though the driver speaks of an invalid argument. */
 static void *ask_for_64_tib(void *argument)
 {
@@ -131,6 +148,8 @@ static void what_is_missing_is_said(void)
     test_report("a machine without a driver, or without a GPU, is told what it lacks", 1);
     simulate(&(struct sim_config){.seed = 1}, ask_for_priorities, NULL);
     test_report("all other queues go before compute", 1);
+    simulate(&(struct sim_config){.seed = 1}, ask_for_room_on_the_host, NULL);
+    test_report("what is offloaded must have room in the host's memory, for all ranks together", 1);
     simulate(&(struct sim_config){.seed = 1}, ask_for_64_tib, NULL);
     test_report("a reservation of 64 TiB is memory that is not there, and no failure of the device", 1);
     simulate(
