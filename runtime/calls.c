@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The trainer's calls, from eo_step_begin to eo_evaluation_end: their order is checked, then the memory mode has them.
+ * The trainer's calls, from eo_step_begin to eo_input_gradients_end: their order is checked, then the memory mode has them.
  */
 #include "runtime/internal.h"
 
@@ -91,7 +91,8 @@ eo_status eo_gradients_begin(eo_runtime *rt, uint32_t position, const eo_view **
               "eo_gradients_begin", position);
     EO_TRY(rt->mode->gradients_begin(rt, position));
     rt->cursor.progress = PASS_GRADIENTS;
-    *view = &rt->views.positions[position].backward_gradients;
+    *view = rt->cursor.phase == PHASE_INPUTS ? &rt->views.positions[position].backward_inputs
+                                             : &rt->views.positions[position].backward_gradients;
     return EO_OK;
 }
 
@@ -102,7 +103,7 @@ eo_status eo_backward_end(eo_runtime *rt, uint32_t position)
     EO_TRY(eo_read_only_end(rt, position, &rt->views.positions[position].backward));
     if (frozen)
         EO_TRY(rt->mode->gradients_begin(rt, position)); /* an operation all the same, without a buffer */
-    else if (rt->params.debug && rt->mode->check_gradients)
+    else if (rt->params.debug && rt->mode->check_gradients && rt->cursor.phase == PHASE_STEP)
         EO_TRY(rt->mode->check_gradients(rt, position));
     eo_cursor_next(&rt->cursor);
     return rt->mode->backward_end(rt, position);
@@ -163,23 +164,50 @@ eo_status eo_step_end_sized(eo_runtime *rt, const eo_step_params *params, eo_ste
     return report ? eo_graph_take_times(rt) : EO_OK;
 }
 
-eo_status eo_evaluation_begin(eo_runtime *rt)
+/* An evaluation, or a run for inputs. */
+static eo_status begin_beside_steps(struct eo_runtime *rt, enum runtime_phase phase, const char *call)
 {
-    TRY_ORDER(rt->cursor.phase == PHASE_IDLE, "eo_evaluation_begin", EO_NONE);
-    EO_TRY(eo_runtime_leave_schedule(rt, "eo_evaluation_begin"));
-    eo_cursor_start(&rt->cursor, PHASE_EVALUATION);
+    EO_TRY(eo_runtime_leave_schedule(rt, call));
+    eo_cursor_start(&rt->cursor, phase);
     EO_TRY(begin_anew(rt));
     rt->comms.quiet = false;
     return rt->mode->evaluation_begin ? rt->mode->evaluation_begin(rt) : EO_OK;
 }
 
+static eo_status end_beside_steps(struct eo_runtime *rt, const char *call)
+{
+    EO_TRY(rt->mode->evaluation_end(rt));
+    EO_TRY(eo_runtime_quiesce(rt, call));
+    rt->cursor.phase = PHASE_IDLE;
+    return EO_OK;
+}
+
+eo_status eo_evaluation_begin(eo_runtime *rt)
+{
+    TRY_ORDER(rt->cursor.phase == PHASE_IDLE, "eo_evaluation_begin", EO_NONE);
+    return begin_beside_steps(rt, PHASE_EVALUATION, "eo_evaluation_begin");
+}
+
 eo_status eo_evaluation_end(eo_runtime *rt)
 {
     TRY_ORDER(eo_cursor_is_past(&rt->cursor, PHASE_EVALUATION), "eo_evaluation_end", EO_NONE);
-    EO_TRY(rt->mode->evaluation_end(rt));
-    EO_TRY(eo_runtime_quiesce(rt, "eo_evaluation_end"));
-    rt->cursor.phase = PHASE_IDLE;
-    return EO_OK;
+    return end_beside_steps(rt, "eo_evaluation_end");
+}
+
+eo_status eo_input_gradients_begin(eo_runtime *rt)
+{
+    TRY_ORDER(rt->cursor.phase == PHASE_IDLE, "eo_input_gradients_begin", EO_NONE);
+    if (!rt->plan->params.input_gradients)
+        return eo_runtime_fail(rt, EO_ERR_INVALID,
+                               "eo_input_gradients_begin: the plan has no list for it; set "
+                               "eo_plan_params.input_gradients");
+    return begin_beside_steps(rt, PHASE_INPUTS, "eo_input_gradients_begin");
+}
+
+eo_status eo_input_gradients_end(eo_runtime *rt)
+{
+    TRY_ORDER(eo_cursor_is_past(&rt->cursor, PHASE_INPUTS), "eo_input_gradients_end", EO_NONE);
+    return end_beside_steps(rt, "eo_input_gradients_end");
 }
 
 float eo_loss_scale(const eo_runtime *rt)

@@ -46,19 +46,21 @@ bool eo_cursor_is_past(const struct runtime_cursor *cursor, enum runtime_phase p
 {
     if (cursor->phase != phase || cursor->progress != PASS_NEXT)
         return false;
-    return phase == PHASE_STEP ? cursor->micro_batch == cursor->plan->params.micro_batches
-                               : cursor->pass == cursor->plan->position_count;
+    return phase == PHASE_STEP     ? cursor->micro_batch == cursor->plan->params.micro_batches
+           : phase == PHASE_INPUTS ? cursor->pass == cursor->pass_count
+                                   : cursor->pass == cursor->plan->position_count;
 }
 
-/* Of a step or an evaluation that is not past. */
+/* Of a step, an evaluation or a run for inputs that is not past. */
 static struct api_pass current(const struct runtime_cursor *cursor)
 {
-    return cursor->phase == PHASE_STEP ? cursor->passes[cursor->pass] : (struct api_pass){false, cursor->pass};
+    return cursor->phase == PHASE_EVALUATION ? (struct api_pass){false, cursor->pass} : cursor->passes[cursor->pass];
 }
 
 static bool is_at_pass(const struct runtime_cursor *cursor)
 {
-    return (cursor->phase == PHASE_STEP || cursor->phase == PHASE_EVALUATION) && !eo_cursor_is_past(cursor, cursor->phase);
+    const enum runtime_phase phase = cursor->phase;
+    return (phase == PHASE_STEP || phase == PHASE_EVALUATION || phase == PHASE_INPUTS) && !eo_cursor_is_past(cursor, phase);
 }
 
 bool eo_cursor_is_at(const struct runtime_cursor *cursor, bool backward, uint32_t position, enum pass_progress progress)
@@ -108,6 +110,8 @@ void eo_cursor_expected_text(const struct runtime_cursor *cursor, char *text, si
         snprintf(text, bytes, "the end of a callback of %s", eo_cursor_caller(cursor));
     } else if (eo_cursor_is_past(cursor, PHASE_EVALUATION)) {
         snprintf(text, bytes, "eo_evaluation_end");
+    } else if (eo_cursor_is_past(cursor, PHASE_INPUTS)) {
+        snprintf(text, bytes, "eo_input_gradients_end");
     } else if (eo_cursor_is_past(cursor, PHASE_STEP)) {
         snprintf(text, bytes, "eo_step_end (micro-batch %" PRIu32 " of %" PRIu32 " of the plan is over)", cursor->micro_batch,
                  micro_batches);

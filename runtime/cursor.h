@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The trainer's place in the order of its calls: between steps, or at a pass of a step or an evaluation.
+ * The trainer's place in the order of its calls: between steps, or at a pass of a step, an evaluation or a run for inputs.
  *
  *     NEXT -- begin --> BEGUN -- gradients_begin --> GRADIENTS -- end --> NEXT, at the next pass
  *                         `------------ end, of a forward or a frozen backward ------------^
@@ -11,7 +11,7 @@
 #include "runtime/plan/internal.h"
 
 /* VISIT and FILL: between steps, in eo_weights_visit and eo_weights_fill, whose callbacks may not come back in. */
-enum runtime_phase { PHASE_IDLE, PHASE_STEP, PHASE_EVALUATION, PHASE_VISIT, PHASE_FILL, PHASE_FAILED };
+enum runtime_phase { PHASE_IDLE, PHASE_STEP, PHASE_EVALUATION, PHASE_INPUTS, PHASE_VISIT, PHASE_FILL, PHASE_FAILED };
 
 enum pass_progress { PASS_NEXT, PASS_BEGUN, PASS_GRADIENTS };
 

@@ -78,11 +78,12 @@ struct runtime_update {
 struct position_views {
     void **weights, **gradients; /* by parameter of the layer */
     eo_view forward, backward, backward_gradients;
+    eo_view backward_inputs; /* with a NULL for each gradient */
 };
 
 struct runtime_views {
     struct position_views *positions;
-    void **pointers; /* of all positions */
+    void **pointers; /* of all positions, and the NULLs */
     void **buffers;  /* the trainer's, by index; NULL: not live (dynamic mode) */
     uint64_t *hashes; /* of the weights of the pass under way, with `debug` */
 };

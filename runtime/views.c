@@ -19,12 +19,12 @@ eo_status eo_views_init(struct runtime_views *views, const struct eo_plan *plan)
         most = count > most ? count : most;
     }
     views->positions = calloc(plan->position_count, sizeof(*views->positions));
-    views->pointers = calloc(total, 2 * sizeof(*views->pointers));
+    views->pointers = calloc(2 * (size_t)total + most, sizeof(*views->pointers));
     views->buffers = calloc((size_t)plan->buffer_count + 1, sizeof(*views->buffers));
     views->hashes = calloc(most, sizeof(*views->hashes));
     if (!views->positions || !views->pointers || !views->buffers || !views->hashes)
         return EO_ERR_NO_MEMORY;
-    void **next = views->pointers;
+    void **next = views->pointers, *const *none = views->pointers + 2 * (size_t)total;
     for (uint32_t p = 0; p < plan->position_count; p++) {
         struct position_views *view = &views->positions[p];
         const uint32_t count = plan->layers[plan->positions[p].layer].view_count;
@@ -35,6 +35,7 @@ eo_status eo_views_init(struct runtime_views *views, const struct eo_plan *plan)
         view->forward = (eo_view){count, view->weights, NULL};
         view->backward = (eo_view){count, in_backward, NULL};
         view->backward_gradients = (eo_view){count, in_backward, view->gradients};
+        view->backward_inputs = (eo_view){count, in_backward, none};
     }
     return EO_OK;
 }
@@ -132,7 +133,7 @@ static uint32_t view_position(const eo_runtime *rt, const eo_view *view, const c
     for (uint32_t p = 0; p < rt->plan->position_count; p++) {
         const struct position_views *views = &rt->views.positions[p];
         const bool forward = view == &views->forward;
-        if (forward || view == &views->backward || view == &views->backward_gradients) {
+        if (forward || view == &views->backward || view == &views->backward_gradients || view == &views->backward_inputs) {
             *pass = forward ? "forward" : "backward";
             return p;
         }

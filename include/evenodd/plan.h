@@ -100,6 +100,8 @@ typedef struct eo_plan_params {
     bool draft;                  /* [false] a plan to compare with many others, made several times as fast: rows are placed in one
                                     pass, so the arena may be a few percent larger than without, rows and operations have no
                                     names, and the schedule is not proven. All else is the same, the lower bound included. No runtime takes it */
+    bool input_gradients; /* [false] the plan has a list for gradients of inputs alone (eo_input_gradients_begin), and memory
+                             for it: a step's, as a rule. Changes no bit */
 } eo_plan_params;
 #define eo_plan_params(...) EO_PARAMS(eo_plan_params, __VA_ARGS__)
 
@@ -145,6 +147,7 @@ typedef enum eo_list {
     EO_LIST_STEADY,  /* repeats */
     EO_LIST_FORWARD, /* forward only: evaluation and sampling */
     EO_LIST_UPDATES, /* with late_updates: those left to the next step, when the schedule is left before it */
+    EO_LIST_INPUTS,  /* with input_gradients: the passes of a micro-batch, without gradients of weights */
     EO_LIST_COUNT,
 } eo_list;
 

@@ -401,6 +401,16 @@ EO_EXPORT float eo_loss_scale(const eo_runtime *runtime); /* 1 / (ranks x micro-
 EO_EXPORT EO_NODISCARD eo_status eo_evaluation_begin(eo_runtime *runtime);
 EO_EXPORT EO_NODISCARD eo_status eo_evaluation_end(eo_runtime *runtime);
 
+/*
+ * Gradients of inputs alone, through a network that does not learn from them (a GAN's discriminator): the passes of one
+ * micro-batch between these two, in the order of a step and with its buffers. Weights are gathered, and nothing is reduced:
+ * eo_gradients_begin hands out a NULL for every gradient. Weights, optimizer state and the count of steps stay as they are.
+ * Between steps only, as an evaluation; a model of frozen layers alone needs no more than ordinary steps. EO_ERR_INVALID, too:
+ * the plan has no `input_gradients`.
+ */
+EO_EXPORT EO_NODISCARD eo_status eo_input_gradients_begin(eo_runtime *runtime);
+EO_EXPORT EO_NODISCARD eo_status eo_input_gradients_end(eo_runtime *runtime);
+
 /* A buffer the trainer had placed. Valid during its lifetime; in dynamic mode it moves from use to use, so ask in
  * every pass. In debug mode a buffer that is not live is refused: logged, NULL. */
 EO_EXPORT void *eo_buffer(const eo_runtime *runtime, uint32_t buffer);

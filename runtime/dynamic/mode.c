@@ -225,17 +225,18 @@ static eo_status dynamic_gradients_begin(struct eo_runtime *rt, uint32_t positio
 {
     const struct plan_position *p = &rt->plan->positions[position];
     const struct plan_layer *layer = &rt->plan->layers[p->layer];
+    const bool has_gradients = !layer->frozen && rt->cursor.phase == PHASE_STEP;
     end_pass(rt);
     give_buffers(rt, &eo_dynamic_state(rt)->give, moment(rt, EO_PASS_RECOMPUTE, position));
     EO_TRY(take_buffers(rt, &eo_dynamic_state(rt)->take, moment(rt, EO_PASS_BACKWARD, position)));
-    for (uint32_t k = 0; !layer->frozen && k < layer->parameter_count; k++) {
+    for (uint32_t k = 0; has_gradients && k < layer->parameter_count; k++) {
         const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
         if (eo_views_gets_gradient(rt->plan, position, parameter))
             EO_TRY(eo_dynamic_take_tensor(rt, layer, k, eo_dtype_bytes(rt->plan->params.reduce_dtype),
                                           rt->views.positions[position].gradients));
     }
     open_pass(rt, EO_OP_BACKWARD, position);
-    for (uint32_t k = 0; rt->params.zero_gradients && !layer->frozen && k < layer->parameter_count; k++) {
+    for (uint32_t k = 0; rt->params.zero_gradients && has_gradients && k < layer->parameter_count; k++) {
         const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
         if (eo_views_gets_gradient(rt->plan, position, parameter))
             rt->device->ops->zero(rt->device, rt->views.positions[position].gradients[k],
@@ -252,7 +253,7 @@ static eo_status dynamic_backward_end(struct eo_runtime *rt, uint32_t position)
     if (p->use + 1 == layer->use_count)
         eo_dynamic_reshard(rt, p->layer);
     give_buffers(rt, &eo_dynamic_state(rt)->give, moment(rt, EO_PASS_BACKWARD, position));
-    return layer->frozen ? EO_OK : eo_dynamic_reduce(rt, position);
+    return layer->frozen || rt->cursor.phase == PHASE_INPUTS ? EO_OK : eo_dynamic_reduce(rt, position);
 }
 
 static void start(struct eo_runtime *rt, struct eo_timeline_entry *entry)

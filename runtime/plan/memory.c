@@ -15,7 +15,8 @@
  * if it is live there in any micro-batch. That only ever adds lifetime. The lower bound is taken without folding.
  *
  * A forward-only run comes to its passes in the order of a step, so that what does not live at one time there does not in
- * it either. With a head before the last position it does not: then its passes are points of their own, after the step's.
+ * it either. With a head before the last position it does not: then its passes are points of their own, after the step's. Those
+ * of a run for inputs alone always are: nothing in it waits for reductions.
  */
 #include "runtime/plan/internal.h"
 
@@ -376,19 +377,27 @@ static bool lifetimes_make_room(struct lifetimes *l, uint32_t trace_count)
     return l->episodes && l->always && l->ended_by && l->live;
 }
 
-/* First the forward-only run, which has less instances than the training. */
-static eo_status find_lifetimes(struct lifetimes *l, const struct plan_trace *forward, const struct plan_trace *training)
+/* Points behind those of the step. */
+static void follow_beside(struct lifetimes *l, const struct plan_trace *trace)
+{
+    const uint32_t begin = l->time_count;
+    l->time_count += 2 * trace->stream_count[EO_STREAM_COMPUTE] + 2;
+    l->trace = trace;
+    find_ends(l);
+    follow_evaluation(l, begin);
+    memset(l->ended_by, 0, trace->count * sizeof(*l->ended_by));
+}
+
+/* First the runs beside steps, which have less instances than the training. */
+static eo_status find_lifetimes(struct lifetimes *l, const struct plan_trace *forward, const struct plan_trace *inputs,
+                                const struct plan_trace *training)
 {
     const struct eo_plan *plan = l->plan;
     l->time_count = 2 * plan->fold_count;
-    if (eo_evaluation_turns(plan)) {
-        const uint32_t begin = l->time_count;
-        l->time_count += 2 * forward->stream_count[EO_STREAM_COMPUTE] + 2;
-        l->trace = forward;
-        find_ends(l);
-        follow_evaluation(l, begin);
-        memset(l->ended_by, 0, forward->count * sizeof(*l->ended_by));
-    }
+    if (eo_evaluation_turns(plan))
+        follow_beside(l, forward);
+    if (plan->params.input_gradients)
+        follow_beside(l, inputs);
     l->trace = training;
     find_ends(l);
     follow_rows(l);
@@ -408,15 +417,16 @@ static uint64_t count_computes(const struct eo_operation_list *list)
     return count;
 }
 
-static eo_status make_memory(struct eo_plan *plan, const struct plan_trace *forward, const struct plan_trace *training)
+static eo_status make_memory(struct eo_plan *plan, const struct plan_trace *forward, const struct plan_trace *inputs,
+                             const struct plan_trace *training)
 {
     struct lifetimes l = {.plan = plan};
     const uint64_t first = count_computes(&plan->schedule.lists[EO_LIST_FIRST]);
     l.run_begin = 2 * (first + 1);
     l.run_points = 2 * count_computes(&plan->schedule.lists[EO_LIST_STEADY]);
     eo_status status = EO_ERR_NO_MEMORY;
-    if (lifetimes_make_room(&l, eo_max_u64(forward->count, training->count)))
-        status = find_lifetimes(&l, forward, training);
+    if (lifetimes_make_room(&l, eo_max_u64(forward->count, eo_max_u64(inputs->count, training->count))))
+        status = find_lifetimes(&l, forward, inputs, training);
     if (status >= 0) {
         find_peak(&l);
         status = place(&l);
@@ -433,16 +443,18 @@ static eo_status make_memory(struct eo_plan *plan, const struct plan_trace *forw
 eo_status eo_plan_make_memory(struct eo_plan *plan)
 {
     const eo_list training[] = {EO_LIST_FIRST, EO_LIST_STEADY, EO_LIST_STEADY}, forward[] = {EO_LIST_FORWARD},
-                  updates[] = {EO_LIST_UPDATES};
-    struct plan_trace once, steps;
+                  updates[] = {EO_LIST_UPDATES}, inputs_alone[] = {EO_LIST_INPUTS};
+    struct plan_trace once, inputs = {0}, steps = {0};
     EO_TRY(eo_plan_derive_waits(plan, updates, 1, &once)); /* all its rows live as long as the run */
     eo_plan_trace_free(&once);
     EO_TRY(eo_plan_derive_waits(plan, forward, 1, &once));
-    eo_status status = eo_plan_derive_waits(plan, training, 3, &steps);
-    if (status >= 0) {
-        status = make_memory(plan, &once, &steps);
-        eo_plan_trace_free(&steps);
-    }
+    eo_status status = eo_plan_derive_waits(plan, inputs_alone, 1, &inputs);
+    if (status >= 0)
+        status = eo_plan_derive_waits(plan, training, 3, &steps);
+    if (status >= 0)
+        status = make_memory(plan, &once, &inputs, &steps);
+    eo_plan_trace_free(&steps);
+    eo_plan_trace_free(&inputs);
     eo_plan_trace_free(&once);
     return status;
 }

@@ -39,6 +39,7 @@ static void log_settings(const eo_log *log, const eo_plan_params *p)
         {p->offload_gradients, "offload_gradients"},
         {p->late_updates, "late_updates"},
         {p->draft, "draft"},
+        {p->input_gradients, "input_gradients"},
     };
     char text[TEXT_BYTES] = "";
     if (p->gather_run > 1 || p->gradient_run > 1)

@@ -128,7 +128,8 @@ struct proof_run {
 };
 
 /* Each turn that a training can take from run to run, at least once; after late updates, if any are left. What stands before a
- * step after an evaluation is what weights calls leave, which is less than an evaluation alone does. */
+ * step after an evaluation is what weights calls leave, which is less than an evaluation alone does. Runs of a list that the
+ * plan does not have are empty. */
 static eo_status prove(struct eo_plan *plan)
 {
     static const struct proof_run ordinary[] = {
@@ -136,6 +137,7 @@ static eo_status prove(struct eo_plan *plan)
         {EO_LIST_FIRST, EO_TURN_QUIET | EO_TURN_ORDER},
         {EO_LIST_STEADY, 0},
         {EO_LIST_STEADY, EO_TURN_SAVE},
+        {EO_LIST_INPUTS, EO_TURN_QUIET | EO_TURN_ORDER},
         {EO_LIST_FORWARD, EO_TURN_QUIET | EO_TURN_ORDER},
         {EO_LIST_FIRST, EO_TURN_QUIET | EO_TURN_ORDER | EO_TURN_WEIGHTS | EO_TURN_SAVE},
         {EO_LIST_STEADY, EO_TURN_GRAPH},
@@ -149,6 +151,7 @@ static eo_status prove(struct eo_plan *plan)
         {EO_LIST_UPDATES, EO_TURN_QUIET},
         {EO_LIST_FIRST, EO_TURN_QUIET | EO_TURN_ORDER | EO_TURN_SAVE},
         {EO_LIST_UPDATES, EO_TURN_QUIET},
+        {EO_LIST_INPUTS, EO_TURN_QUIET | EO_TURN_ORDER},
         {EO_LIST_FORWARD, EO_TURN_QUIET | EO_TURN_ORDER},
         {EO_LIST_FIRST, EO_TURN_QUIET | EO_TURN_ORDER | EO_TURN_WEIGHTS | EO_TURN_SAVE},
         {EO_LIST_STEADY, EO_TURN_GRAPH},
@@ -207,6 +210,8 @@ static uint64_t fingerprint(struct eo_plan *plan)
         hash = mix(hash, 6);
     if (p->optimizer)
         hash = mix(mix(hash, 3), p->optimizer);
+    if (p->input_gradients)
+        hash = mix(hash, 8);
     plan->settings_print = hash;
     for (uint32_t i = 0; i < plan->parameter_count; i++) {
         const struct plan_parameter *parameter = &plan->parameters[i];

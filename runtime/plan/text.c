@@ -84,7 +84,8 @@ static void print_more_settings(const eo_plan_params *p, const struct writer *w)
                  {p->separate_reservations, "separate_reservations"},
                  {p->norms_beside, "norms_beside"},
                  {p->norm_parts, "norm_parts"},
-                 {p->draft, "draft"}};
+                 {p->draft, "draft"},
+                 {p->input_gradients, "input_gradients"}};
     put(w, "  optimizer_states %u", p->optimizer_states);
     if (p->gather_run > 1 || p->gradient_run > 1)
         put(w, ", runs %u,%u", p->gather_run, p->gradient_run);
@@ -157,10 +158,10 @@ static void write_more_settings(const eo_plan_params *p, struct eo_json *json)
         json,
         "'runs': [%u, %u], 'optimizer_states': %u, 'offload_layers': %u, 'offload_slots': %u, 'offload_gradients': %i,"
         "'offload_activations': %u, 'late_updates': %i, 'ema': %i, 'no_prefetch': %i, 'separate_reduce_stream': %i,"
-        "'separate_reservations': %i, 'norms_beside': %i, 'norm_parts': %i, 'draft': %i,",
+        "'separate_reservations': %i, 'norms_beside': %i, 'norm_parts': %i, 'draft': %i, 'input_gradients': %i,",
         p->gather_run, p->gradient_run, p->optimizer_states, p->offload_layers, p->offload_slots, p->offload_gradients,
         p->offload_activations, p->late_updates, p->ema, p->no_prefetch, p->separate_reduce_stream, p->separate_reservations,
-        p->norms_beside, p->norm_parts, p->draft);
+        p->norms_beside, p->norm_parts, p->draft, p->input_gradients);
 }
 
 void eo_plan_write_json(const eo_plan *plan, eo_write_fn write, void *user)
@@ -208,6 +209,10 @@ void eo_plan_write_json(const eo_plan *plan, eo_write_fn write, void *user)
     if (plan->params.late_updates) {
         eo_json_write(&json, "], 'late_updates': [");
         write_list(plan, &json, EO_LIST_UPDATES);
+    }
+    if (plan->params.input_gradients) {
+        eo_json_write(&json, "], 'inputs_alone': [");
+        write_list(plan, &json, EO_LIST_INPUTS);
     }
     eo_json_write(&json, "]}");
     write(user, "\n", 1);

@@ -88,6 +88,8 @@ static eo_status static_gradients_begin(struct eo_runtime *rt, uint32_t position
     const uint64_t bytes = eo_dtype_bytes(rt->plan->params.reduce_dtype);
     EO_TRY(end_pass(rt, position));
     EO_TRY(begin_pass(rt, EO_OP_BACKWARD, position));
+    if (rt->cursor.phase == PHASE_INPUTS) /* the buffer is another's */
+        return EO_OK;
     if (rt->params.zero_gradients && p->buffer_row != EO_NONE) {
         rt->device->ops->zero(rt->device, eo_static_state(rt)->rows[p->buffer_row],
                               rt->plan->layers[p->layer].layout.padded_count * bytes);
@@ -128,7 +130,7 @@ static eo_status static_finish_updates(struct eo_runtime *rt)
 
 static eo_status static_evaluation_begin(struct eo_runtime *rt)
 {
-    eo_static_state(rt)->list = EO_LIST_FORWARD;
+    eo_static_state(rt)->list = rt->cursor.phase == PHASE_INPUTS ? EO_LIST_INPUTS : EO_LIST_FORWARD;
     eo_static_state(rt)->cursor = 0;
     return advance(rt, true);
 }

@@ -81,7 +81,7 @@ FILLED(eo_gpu_profile_params, 24);
 FILLED(eo_layer_params, 16);
 FILLED(eo_model_params, 16);
 FILLED(eo_parameter_params, 88);
-FILLED(eo_plan_params, 88);
+FILLED(eo_plan_params, 96);
 FILLED(eo_position_params, 40);
 FILLED(eo_rendezvous_params, 104);
 FILLED(eo_runtime_params, 160);

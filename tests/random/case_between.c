@@ -103,6 +103,8 @@ eo_status case_action(struct case_rank *self, uint32_t step, uint32_t index)
     switch (self->world->c->actions[step][index]) {
     case CASE_EVALUATES:
         return case_evaluation(self, 1000 + 8 * step + index);
+    case CASE_FINDS_INPUTS:
+        return case_inputs_alone(self, 1000 + 8 * step + index);
     case CASE_SUMS:
         return sum_of_ranks(self);
     case CASE_VISITS:

@@ -59,7 +59,7 @@ static eo_status use_buffer(struct case_rank *self, uint32_t index, const struct
 }
 
 /* All that may be used in this pass. */
-static eo_status use_buffers(struct case_rank *self, eo_pass pass, const struct integer_place *place)
+static eo_status use_buffers(struct case_rank *self, eo_pass pass, const struct integer_place *place, uint64_t content)
 {
     const struct random_case *c = self->world->c;
     const eo_moment now = {pass, place->position};
@@ -70,7 +70,7 @@ static eo_status use_buffers(struct case_rank *self, eo_pass pass, const struct 
                 case_complain(self->world->verdict, "buffers: buffer %u is given out when it is not live", b);
             continue;
         }
-        EO_TRY(use_buffer(self, b, place, 0));
+        EO_TRY(use_buffer(self, b, place, content));
     }
     return EO_OK;
 }
@@ -171,33 +171,56 @@ void case_update(void *user, const eo_shard *shard)
 
 /* -- passes --------------------------------------------------------------------------------------------------------*/
 
-eo_status case_micro_batch(struct case_rank *self, uint32_t step, uint32_t b)
+static void look_for_gradients(const struct case_rank *self, const eo_view *view)
+{
+    for (uint32_t k = 0; k < view->parameter_count; k++)
+        if (view->gradients[k])
+            case_complain(self->world->verdict, "inputs alone: a gradient of a weight is handed out");
+}
+
+/* Of a micro-batch, or, with a content, for gradients of inputs alone. */
+static eo_status passes(struct case_rank *self, const struct integer_place *of, uint32_t version, uint64_t content)
 {
     const struct random_case *c = self->world->c;
-    struct integer_place place = {.step = step, .rank = self->rank, .micro_batch = b};
+    struct integer_place place = *of;
     const eo_view *view;
     for (uint32_t p = 0; p < c->position_count; p++) {
         place.position = p;
         if (c->positions[p].forward_in_backward)
             continue;
         EO_TRY(eo_forward_begin(self->rt, p, &view));
-        EO_TRY(look_at_weights(self, &place, view, UINT32_MAX));
-        EO_TRY(use_buffers(self, EO_PASS_FORWARD, &place));
+        EO_TRY(look_at_weights(self, &place, view, version));
+        EO_TRY(use_buffers(self, EO_PASS_FORWARD, &place, content));
         EO_TRY(eo_forward_end(self->rt, p));
     }
     for (uint32_t p = c->position_count; p-- > 0;) {
         place.position = p;
         EO_TRY(eo_backward_begin(self->rt, p, &view));
-        EO_TRY(look_at_weights(self, &place, view, UINT32_MAX));
-        EO_TRY(use_buffers(self, EO_PASS_RECOMPUTE, &place));
+        EO_TRY(look_at_weights(self, &place, view, version));
+        EO_TRY(use_buffers(self, EO_PASS_RECOMPUTE, &place, content));
         if (!c->layers[c->positions[p].layer].frozen) {
             EO_TRY(eo_gradients_begin(self->rt, p, &view));
-            EO_TRY(use_buffers(self, EO_PASS_BACKWARD, &place));
-            EO_TRY(give_gradients(self, &place, view));
+            EO_TRY(use_buffers(self, EO_PASS_BACKWARD, &place, content));
+            if (content)
+                look_for_gradients(self, view);
+            else
+                EO_TRY(give_gradients(self, &place, view));
         }
         EO_TRY(eo_backward_end(self->rt, p));
     }
     return EO_OK;
+}
+
+eo_status case_micro_batch(struct case_rank *self, uint32_t step, uint32_t b)
+{
+    return passes(self, &(struct integer_place){.step = step, .rank = self->rank, .micro_batch = b}, UINT32_MAX, 0);
+}
+
+eo_status case_inputs_alone(struct case_rank *self, uint64_t content)
+{
+    EO_TRY(eo_input_gradients_begin(self->rt));
+    EO_TRY(passes(self, &(struct integer_place){.rank = self->rank}, self->version, content));
+    return eo_input_gradients_end(self->rt);
 }
 
 eo_status case_evaluation(struct case_rank *self, uint64_t content)

@@ -35,6 +35,7 @@ struct case_rank {
 
 eo_status case_micro_batch(struct case_rank *self, uint32_t step, uint32_t b);
 eo_status case_evaluation(struct case_rank *self, uint64_t content);
+eo_status case_inputs_alone(struct case_rank *self, uint64_t content);
 /* Of eo_runtime_params: the case's own optimizer; Muon's products. */
 void case_update(void *user, const eo_shard *shard);
 eo_status case_product(void *user, const eo_matrix_product *product);

@@ -275,6 +275,17 @@ static void make_late_of_case(struct random_case *c)
 }
 
 /* Likewise. */
+static void make_inputs_of_case(struct random_case *c)
+{
+    struct dice dice = {c->seed ^ 0x1297, 0};
+    c->settings.input_gradients = one_in(&dice, 2);
+    for (uint32_t s = 0; s <= c->step_count && c->settings.input_gradients; s++)
+        for (uint32_t a = 0; a < CASE_ACTIONS_MAX; a++)
+            if (c->actions[s][a] == CASE_EVALUATES && one_in(&dice, 2))
+                c->actions[s][a] = CASE_FINDS_INPUTS;
+}
+
+/* Likewise. */
 static void make_saved_of_case(struct random_case *c)
 {
     struct dice dice = {c->seed ^ 0x5a7ed, 0};
@@ -420,6 +431,7 @@ void random_case_make(struct random_case *out, uint64_t seed)
     make_optimizer_of_case(out);
     make_rare_of_case(out);
     make_late_of_case(out);
+    make_inputs_of_case(out);
 }
 
 void random_case_make_with_parts(struct random_case *out, uint64_t seed)

@@ -23,6 +23,7 @@ enum case_action {
     CASE_WRITES,     /* one is read and written again as it was */
     CASE_REPLACES,   /* one gets other numbers */
     CASE_ACTION_COUNT,
+    CASE_FINDS_INPUTS = CASE_ACTION_COUNT, /* in place of an evaluation: gradients of inputs alone */
 };
 
 struct case_layer {

@@ -79,6 +79,7 @@ struct list_builder {
     uint32_t late_update; /* updates before this one have come; update_count: none is left to the next step, or all have come */
     const struct list_pass *late_pass; /* they stand before this pass */
     bool is_late;         /* operations are those of the step before */
+    bool inputs_alone;    /* passes have no gradients of weights */
     bool holds_late;      /* gathers of weights that wait for such an update are not issued yet */
     uint32_t held_reductions; /* passes before this one whose reductions wait to go with its own */
     struct list_pending *pending;

@@ -136,10 +136,9 @@ static void join_gathers(struct list_builder *b)
     }
 }
 
-static bool make_passes(struct list_builder *b, bool forward_only)
+static bool make_passes(struct list_builder *b, uint32_t batches, bool forward_only)
 {
     const struct eo_plan *plan = b->plan;
-    const uint32_t batches = forward_only ? 1 : plan->params.micro_batches;
     b->pass_count = 0;
     for (uint32_t m = 0; m < batches; m++) {
         for (uint32_t p = 0; p < plan->position_count; p++)
@@ -186,24 +185,11 @@ static uint32_t next_saved(const struct eo_plan *plan, uint32_t position)
     return EO_NONE;
 }
 
-/* Steady: the body. First: its first gathers, then the body, without updates of a step before. */
-static bool make_training_lists(struct list_builder *b)
+/* Each with what stands around it. */
+static void add_passes(struct list_builder *b)
 {
     const struct eo_plan *plan = b->plan;
     const bool gather_first = plan->params.gradient_slots >= plan->params.gather_slots;
-    if (!make_passes(b, false))
-        return false;
-    b->late_update = plan->params.late_updates ? plan->offload_begin : plan->update_count;
-    b->late_pass = b->passes;
-    b->holds_late = true;
-    if (!plan->params.no_prefetch)
-        eo_list_add_gathers(b, -1);
-    const uint32_t prologue = b->count;
-    b->holds_late = false;
-    if (!plan->params.no_prefetch) {
-        eo_list_add_first_fetches(b);
-        eo_list_add_gathers(b, -1);
-    }
     for (uint32_t t = 0; t < b->pass_count; t++) {
         const struct list_pass *pass = &b->passes[t];
         if (plan->params.no_prefetch)
@@ -228,7 +214,7 @@ static bool make_training_lists(struct list_builder *b)
             if (!plan->params.no_prefetch)
                 eo_list_add_saved(b, EO_OP_FETCH, pass, next_saved(plan, pass->position));
         }
-        const bool reduces = pass->backward && plan->positions[pass->position].buffer_row != EO_NONE;
+        const bool reduces = pass->backward && !b->inputs_alone && plan->positions[pass->position].buffer_row != EO_NONE;
         if (reduces && !gather_first)
             eo_list_add_reduction(b, t);
         if (!plan->params.no_prefetch)
@@ -236,6 +222,26 @@ static bool make_training_lists(struct list_builder *b)
         if (reduces && gather_first)
             eo_list_add_reduction(b, t);
     }
+}
+
+/* Steady: the body. First: its first gathers, then the body, without updates of a step before. */
+static bool make_training_lists(struct list_builder *b)
+{
+    const struct eo_plan *plan = b->plan;
+    if (!make_passes(b, plan->params.micro_batches, false))
+        return false;
+    b->late_update = plan->params.late_updates ? plan->offload_begin : plan->update_count;
+    b->late_pass = b->passes;
+    b->holds_late = true;
+    if (!plan->params.no_prefetch)
+        eo_list_add_gathers(b, -1);
+    const uint32_t prologue = b->count;
+    b->holds_late = false;
+    if (!plan->params.no_prefetch) {
+        eo_list_add_first_fetches(b);
+        eo_list_add_gathers(b, -1);
+    }
+    add_passes(b);
     eo_list_add_step_end(b);
     return keep_list(b, EO_LIST_FIRST, 0, KEEP_OTHERS) && keep_list(b, EO_LIST_STEADY, prologue, KEEP_ALL) &&
            keep_list(b, EO_LIST_UPDATES, 0, KEEP_LATE);
@@ -260,7 +266,7 @@ static bool make_forward_list(struct list_builder *b)
 {
     const struct eo_plan *plan = b->plan;
     b->count = 0;
-    if (!make_passes(b, true))
+    if (!make_passes(b, 1, true))
         return false;
     if (!plan->params.no_prefetch)
         eo_list_add_gathers(b, -1);
@@ -278,6 +284,21 @@ static bool make_forward_list(struct list_builder *b)
             eo_list_add_gathers(b, t);
     }
     return keep_list(b, EO_LIST_FORWARD, 0, KEEP_ALL);
+}
+
+/* A micro-batch of the first-step list, less gradients of weights and what is done with them. */
+static bool make_inputs_list(struct list_builder *b)
+{
+    b->count = 0;
+    if (!b->plan->params.input_gradients)
+        return keep_list(b, EO_LIST_INPUTS, 0, KEEP_ALL);
+    b->inputs_alone = true;
+    if (!make_passes(b, 1, false))
+        return false;
+    if (!b->plan->params.no_prefetch)
+        eo_list_add_gathers(b, -1);
+    add_passes(b);
+    return keep_list(b, EO_LIST_INPUTS, 0, KEEP_ALL);
 }
 
 static void hold_from_the_start(struct eo_schedule *schedule, uint32_t row, uint32_t subject)
@@ -346,7 +367,7 @@ eo_status eo_plan_make_lists(struct eo_plan *plan)
                     eo_buffer_agenda_make(&b.last, plan, AGENDA_LAST) >= 0 &&
                     eo_buffer_agenda_make(&b.evaluation_first, plan, AGENDA_EVALUATION_FIRST) >= 0 &&
                     eo_buffer_agenda_make(&b.evaluation_last, plan, AGENDA_EVALUATION_LAST) >= 0 && make_training_lists(&b) &&
-                    make_forward_list(&b) && make_schedule_rows(plan);
+                    make_forward_list(&b) && make_inputs_list(&b) && make_schedule_rows(plan);
     plan->schedule.accesses = b.accesses;
     plan->schedule.access_count = b.access_count;
     plan->schedule.id_count = b.next_id;

@@ -60,17 +60,18 @@ void eo_list_add_pass(struct list_builder *b, eo_operation_kind kind, const stru
     struct eo_operation *operation =
         eo_list_operation(b, kind, EO_STREAM_COMPUTE, pass->position, position->layer, pass->micro_batch, fold);
     struct access_range *range = &b->pass_accesses[eo_moment_order(moment, plan->position_count)];
-    if (range->made) {
+    const bool has_gradients = kind == EO_OP_BACKWARD && !b->inputs_alone;
+    if (range->made && (kind != EO_OP_BACKWARD || has_gradients)) {
         operation->access_begin = range->begin;
         operation->access_count = range->count;
         return;
     }
     if (pass->reads_weights)
         eo_list_read_weights(b, position);
-    if (kind == EO_OP_BACKWARD && position->direct)
+    if (has_gradients && position->direct)
         eo_list_access(b, layer->gradient_row, EO_WRITE, eo_subject(SUBJECT_GRADIENT, position->layer), EO_VERSION_MICRO_BATCH, 0,
                        (uint16_t)layer->use_count);
-    else if (kind == EO_OP_BACKWARD && position->buffer_row != EO_NONE)
+    else if (has_gradients && position->buffer_row != EO_NONE)
         eo_list_access(b, position->buffer_row, EO_WRITE, eo_subject(SUBJECT_LOCAL_GRADIENT, pass->position),
                        EO_VERSION_MICRO_BATCH, 0, 1);
     add_buffer_accesses(b, moment);

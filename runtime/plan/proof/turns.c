@@ -97,5 +97,6 @@ void eo_proof_end_run(struct proof *proof)
             proof->records[id].number = 0;
     }
     const eo_list list = proof->params->sequence[proof->run];
-    proof->step += list != EO_LIST_UPDATES && (proof->params->turns == NULL || list != EO_LIST_FORWARD);
+    proof->step +=
+        list != EO_LIST_UPDATES && list != EO_LIST_INPUTS && (proof->params->turns == NULL || list != EO_LIST_FORWARD);
 }

@@ -235,6 +235,8 @@ static void no_runtime(void)
     REFUSED(eo_runtime_get_report(NULL, 1, &step));
     REFUSED(eo_evaluation_begin(NULL));
     REFUSED(eo_evaluation_end(NULL));
+    REFUSED(eo_input_gradients_begin(NULL));
+    REFUSED(eo_input_gradients_end(NULL));
     HOLDS(!eo_step_values(NULL) && eo_runtime_rank(NULL) == 0 && !eo_runtime_plan(NULL) && !eo_runtime_stream(NULL));
     REFUSED(eo_runtime_upload(NULL, &value, &value, 1));
     REFUSED(eo_runtime_download(NULL, &value, &value, 1));

@@ -28,7 +28,10 @@ void wrong_order(eo_memory memory)
             REFUSED(rt, eo_forward_begin(rt, 0, &view), "eo_step_begin or eo_evaluation_begin was expected, got begin of forward of use0");
             REFUSED(rt, eo_step_end(rt, eo_step_params(.learning_rate = 1), NULL), "got eo_step_end");
             REFUSED(rt, eo_evaluation_end(rt), "got eo_evaluation_end");
+            REFUSED(rt, eo_input_gradients_begin(rt), "the plan has no list for it; set eo_plan_params.input_gradients");
+            REFUSED(rt, eo_input_gradients_end(rt), "got eo_input_gradients_end");
             must(eo_step_begin(rt), "begin");
+            REFUSED(rt, eo_input_gradients_begin(rt), "got eo_input_gradients_begin");
             REFUSED(rt, eo_step_begin(rt), "begin of forward of use0 was expected, got eo_step_begin");
             REFUSED(rt, eo_evaluation_begin(rt), "got eo_evaluation_begin");
             REFUSED(rt, eo_forward_begin(rt, 1, &view), "forward of use0 was expected, got begin of forward of use1");

@@ -354,10 +354,13 @@ bool eo_plan_settings(uint32_t n, eo_plan_params *out)
         .no_prefetch = x & 1,
         .separate_reduce_stream = x >> 1,
         .norms_beside = n % 4 == 1,
-        .offload_layers = n % 7 == 5 ? UINT32_MAX : n % 7 == 6 ? 2 : 0,
+        .offload_layers = n % 7 == 5   ? UINT32_MAX
+                          : n % 7 == 6 ? 2
+                                       : 0,
         .offload_slots = n % 7 >= 5 ? n % 4 : 0,
         .offload_gradients = n % 7 >= 5 && n % 2,
         .late_updates = n % 7 >= 5 && !(x & 1) && n % 3,
+        .input_gradients = n % 3 != 1,
         .log = &eo_test_log,
     };
     return true;

@@ -43,14 +43,21 @@ eo_status eo_mutate_waits(struct eo_schedule *schedule, eo_list list, const stru
 eo_status eo_mutate_lists(struct eo_schedule *schedule, struct eo_mutations found[EO_LIST_COUNT])
 {
     static const eo_list training[] = {EO_LIST_FIRST, EO_LIST_STEADY, EO_LIST_STEADY}, forward[] = {EO_LIST_FORWARD},
+                         inputs[] = {EO_LIST_INPUTS},
                          updates[] = {EO_LIST_FIRST, EO_LIST_STEADY, EO_LIST_UPDATES, EO_LIST_FIRST};
     static const uint8_t turns[] = {0, 0, EO_TURN_QUIET, EO_TURN_QUIET | EO_TURN_ORDER | EO_TURN_SAVE};
     for (int list = 0; list < EO_LIST_COUNT; list++) {
-        const bool is_forward = list == EO_LIST_FORWARD, is_updates = list == EO_LIST_UPDATES;
+        const bool is_forward = list == EO_LIST_FORWARD, is_updates = list == EO_LIST_UPDATES,
+                   is_inputs = list == EO_LIST_INPUTS;
         const struct eo_proof_params proof = {
             .schedule = schedule,
-            .sequence = is_forward ? forward : is_updates ? updates : training,
-            .sequence_count = is_forward ? 1 : is_updates ? 4 : 3,
+            .sequence = is_forward   ? forward
+                        : is_inputs  ? inputs
+                        : is_updates ? updates
+                                     : training,
+            .sequence_count = is_forward || is_inputs ? 1
+                              : is_updates            ? 4
+                                                      : 3,
             .turns = is_updates ? turns : NULL,
         };
         found[list] = (struct eo_mutations){0};

@@ -161,10 +161,9 @@ Test(plan_presets, no_wait_can_be_missing, .timeout = 1500)
         for (uint32_t c = 0; c < 4; c++) {
             eo_plan *plan;
             cr_assert_eq(eo_plan_create(&plan, eo_transformer_model(transformer),
-                                        eo_plan_params(.rank_count = 2, .gather_slots = 1 + c % 3,
-                                                       .gradient_slots = 1 + c % 2, .micro_batches = c > 1 ? 3 : 1,
-                                                       .separate_reduce_stream = c == 1, .norms_beside = c > 0,
-                                                       .log = &eo_test_log)),
+                                        eo_plan_params(.rank_count = 2, .gather_slots = 1 + c % 3, .gradient_slots = 1 + c % 2,
+                                                       .micro_batches = c > 1 ? 3 : 1, .separate_reduce_stream = c == 1,
+                                                       .norms_beside = c > 0, .input_gradients = true, .log = &eo_test_log)),
                          EO_OK, "%s", eo_test_text);
             struct eo_mutations found[EO_LIST_COUNT];
             cr_assert_eq(eo_mutate_lists(&plan->schedule, found), EO_OK);

@@ -55,12 +55,15 @@ Test(cursor, calls_come_in_the_order_of_the_lists)
         eo_model *model = eo_plan_model(m->name);
         struct runtime_cursor cursor;
         eo_plan *plan;
-        cr_assert_eq(eo_plan_create(&plan, model, eo_plan_params(.rank_count = 2, .micro_batches = 2, .log = &eo_test_log)),
-                     EO_OK);
+        cr_assert_eq(
+            eo_plan_create(&plan, model,
+                           eo_plan_params(.rank_count = 2, .micro_batches = 2, .input_gradients = true, .log = &eo_test_log)),
+            EO_OK);
         cr_assert_eq(eo_cursor_init(&cursor, plan), EO_OK);
         cr_assert_not(eo_cursor_is_at(&cursor, false, 0, PASS_NEXT), "no pass between steps");
         walk(&cursor, PHASE_STEP, EO_LIST_STEADY);
         walk(&cursor, PHASE_EVALUATION, EO_LIST_FORWARD);
+        walk(&cursor, PHASE_INPUTS, EO_LIST_INPUTS);
         walk(&cursor, PHASE_STEP, EO_LIST_FIRST);
         eo_cursor_fini(&cursor);
         eo_plan_destroy(&plan);
