@@ -24,10 +24,14 @@ static void prove_longer(const struct eo_plan *plan, struct case_outcome *out)
 {
     enum { QUIET = EO_TURN_QUIET, LEAVE = EO_TURN_QUIET | EO_TURN_ORDER, ORDER = EO_TURN_ORDER, GRAPH = EO_TURN_GRAPH, SAVE = EO_TURN_SAVE };
     static const eo_list steps[] = {FIRST, STEADY, STEADY, STEADY, STEADY};
-    static const eo_list turned[] = {FIRST, FORWARD, INPUTS, INPUTS, FORWARD, FIRST, STEADY, STEADY, STEADY, FIRST, FORWARD, FIRST};
-    static const uint8_t turns[] = {SAVE, LEAVE, LEAVE, LEAVE, LEAVE, LEAVE, GRAPH, GRAPH | SAVE, GRAPH, ORDER | SAVE, LEAVE | SAVE, LEAVE};
-    static const eo_list late[] = {FIRST, UPDATES, FORWARD, INPUTS, FORWARD, FIRST, STEADY, STEADY, STEADY, UPDATES, FIRST, UPDATES, FORWARD, FIRST};
-    static const uint8_t late_turns[] = {SAVE, QUIET, LEAVE, LEAVE, LEAVE, LEAVE | SAVE, 0, 0, 0, QUIET, LEAVE | SAVE, QUIET, LEAVE, LEAVE};
+    static const eo_list turned[] = {FIRST,  FORWARD, INPUTS, INPUTS, FORWARD, FIRST,
+                                     STEADY, STEADY,  STEADY, FIRST,  FORWARD, FIRST};
+    static const uint8_t turns[] = {SAVE,  LEAVE,        LEAVE, LEAVE,        LEAVE,        LEAVE,
+                                    GRAPH, GRAPH | SAVE, GRAPH, ORDER | SAVE, LEAVE | SAVE, LEAVE};
+    static const eo_list late[] = {FIRST,  UPDATES, FORWARD, INPUTS, FORWARD, FIRST,   STEADY,
+                                   STEADY, STEADY,  UPDATES, FIRST,  UPDATES, FORWARD, FIRST};
+    static const uint8_t late_turns[] = {SAVE, QUIET, LEAVE, LEAVE,        LEAVE, LEAVE | SAVE, 0,
+                                         0,    0,     QUIET, LEAVE | SAVE, QUIET, LEAVE,        LEAVE};
     const bool is_late = plan->params.late_updates;
     const struct eo_proof_params sequences[] = {
         {.schedule = &plan->schedule, .sequence = steps, .sequence_count = 5},

@@ -26,10 +26,18 @@ static void print_settings(const struct random_case *c, FILE *out)
     const struct {
         bool is_set;
         const char *name;
-    } flags[] = {{s->no_prefetch, "no prefetch"}, {s->separate_reduce_stream, "reduce stream"},
-                 {s->norms_beside, "norms beside"}, {s->separate_reservations, "reservations"}, {c->implicit_prefetch, "implicit prefetch"},
-                 {c->debug, "debug"}, {c->own_optimizer, "own optimizer"}, {c->zero_gradients, "zero gradients"},
-                 {c->graph, "graph"}, {s->norm_parts, "norms by layer and group"}, {s->ema, "average"}, {s->input_gradients, "gradients of inputs"}};
+    } flags[] = {{s->no_prefetch, "no prefetch"},
+                 {s->separate_reduce_stream, "reduce stream"},
+                 {s->norms_beside, "norms beside"},
+                 {s->separate_reservations, "reservations"},
+                 {c->implicit_prefetch, "implicit prefetch"},
+                 {c->debug, "debug"},
+                 {c->own_optimizer, "own optimizer"},
+                 {c->zero_gradients, "zero gradients"},
+                 {c->graph, "graph"},
+                 {s->norm_parts, "norms by layer and group"},
+                 {s->ema, "average"},
+                 {s->input_gradients, "gradients of inputs"}};
     for (size_t f = 0; f < sizeof(flags) / sizeof(flags[0]); f++)
         if (flags[f].is_set)
             fprintf(out, ", %s", flags[f].name);
@@ -44,7 +52,8 @@ static void print_settings(const struct random_case *c, FILE *out)
 
 static void print_steps(const struct random_case *c, FILE *out)
 {
-    static const char *const actions[] = {"", "evaluation", "sum", "visit", "read", "read and write", "replace", "inputs alone"};
+    static const char *const actions[] = {"",     "evaluation",     "sum",     "visit",
+                                          "read", "read and write", "replace", "inputs alone"};
     fprintf(out, "#   steps:");
     for (uint32_t s = 0; s <= c->step_count; s++) {
         for (uint32_t a = 0; a < CASE_ACTIONS_MAX; a++)

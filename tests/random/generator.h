@@ -18,10 +18,10 @@ enum case_action {
     CASE_NOTHING,
     CASE_EVALUATES,
     CASE_SUMS,
-    CASE_VISITS,     /* all weights are compared */
-    CASE_READS,      /* one parameter is */
-    CASE_WRITES,     /* one is read and written again as it was */
-    CASE_REPLACES,   /* one gets other numbers */
+    CASE_VISITS,   /* all weights are compared */
+    CASE_READS,    /* one parameter is */
+    CASE_WRITES,   /* one is read and written again as it was */
+    CASE_REPLACES, /* one gets other numbers */
     CASE_ACTION_COUNT,
     CASE_FINDS_INPUTS = CASE_ACTION_COUNT, /* in place of an evaluation: gradients of inputs alone */
 };
