@@ -172,7 +172,7 @@ typedef struct eo_parameter_group {
  * weights nobody sees. Every number must be finite and not negative,
  * but for `values` and an infinite `clip`; anything else is EO_ERR_INVALID. */
 typedef struct eo_step_params {
-    float learning_rate; /* required by the library's optimizers: 0 only with `exact` */
+    float learning_rate; /* required by the library's optimizers: 0 only with `exact`, or where all layers are frozen */
     float beta1;         /* [0.9] below 1; of SGD the momentum */
     float beta2;         /* [0.999; Lion: 0.99; Muon: 0.95] below 1; not of SGD */
     float eps;           /* [1e-8] of AdamW */

@@ -4,7 +4,7 @@
  * leaves the training as it is: what a GAN's generator needs of its discriminator.
  * Method: a network of three layers and a head that computes its loss in the backward pass. Its input gradients are those of
  * the same kernels on weights read back, to the bit, before and between steps; steps with such runs between them end in the
- * bits of steps without; the runs carry the bytes of their gathers.
+ * bits of steps without; the runs carry the bytes of their gathers. Where all layers are frozen ordinary steps do the same.
  */
 #include <evenodd/evenodd.h>
 
@@ -36,7 +36,7 @@ struct rank {
     const struct variant *variant;
     const eo_plan *plan;
     eo_world *world;
-    bool finds_inputs;
+    bool finds_inputs, is_frozen;
     float (*weights)[WIDTH * WIDTH];
 };
 
@@ -82,14 +82,14 @@ static void make_input(uint32_t rank, uint32_t number, float *x)
 }
 
 /* Buffers: outputs of the layers, then gradients of their inputs. That of position 0 is the caller's. */
-static eo_model *make_model(void)
+static eo_model *make_model(bool is_frozen)
 {
     eo_model *model;
     char name[32];
     must(eo_model_create(&model, eo_model_params(.name = "discriminator")), "model", NULL);
     for (uint32_t l = 0; l <= LAYERS; l++) {
         snprintf(name, sizeof(name), "w%u", l);
-        must(eo_model_add_layer(model, eo_layer_params(.name = name), NULL), "layer", NULL);
+        must(eo_model_add_layer(model, eo_layer_params(.name = name, .frozen = is_frozen), NULL), "layer", NULL);
         must(eo_model_add_parameter(
                  model, eo_parameter_params(.layer = l, .name = name, .dim_count = 2, .dims = {l < LAYERS ? WIDTH : 1, WIDTH}),
                  NULL),
@@ -133,8 +133,8 @@ static void must_have_no_gradients(const eo_view *view)
         CHECK_THAT(!view->gradients[k]);
 }
 
-/* `dx`: of a run for inputs alone; NULL: of a step. */
-static void passes(eo_runtime *rt, const float *x, float *dx)
+/* `dx`: of a run for inputs alone, or of frozen layers; NULL: of a step. */
+static void passes(eo_runtime *rt, const float *x, float *dx, bool is_frozen)
 {
     const eo_view *view;
     for (uint32_t l = 0; l < LAYERS; l++) {
@@ -146,10 +146,11 @@ static void passes(eo_runtime *rt, const float *x, float *dx)
     }
     must(eo_backward_begin(rt, LAYERS, &view), "backward", rt);
     memcpy(eo_buffer(rt, 2 * LAYERS - 1), view->weights[0], WIDTH * sizeof(float));
-    must(eo_gradients_begin(rt, LAYERS, &view), "gradients", rt);
-    if (dx)
+    if (!is_frozen)
+        must(eo_gradients_begin(rt, LAYERS, &view), "gradients", rt);
+    if (dx && !is_frozen)
         must_have_no_gradients(view);
-    else
+    else if (!dx)
         memcpy(view->gradients[0], eo_buffer(rt, LAYERS - 1), WIDTH * sizeof(float));
     must(eo_backward_end(rt, LAYERS), "backward", rt);
     for (uint32_t l = LAYERS; l-- > 0;) {
@@ -159,10 +160,11 @@ static void passes(eo_runtime *rt, const float *x, float *dx)
                        l    ? eo_buffer(rt, LAYERS + l - 1)
                        : dx ? dx
                             : unused);
-        must(eo_gradients_begin(rt, l, &view), "gradients", rt);
-        if (dx)
+        if (!is_frozen)
+            must(eo_gradients_begin(rt, l, &view), "gradients", rt);
+        if (dx && !is_frozen)
             must_have_no_gradients(view);
-        else
+        else if (!dx)
             layer_gradient(l ? eo_buffer(rt, l - 1) : x, eo_buffer(rt, 2 * LAYERS + l), eo_buffer(rt, LAYERS + l),
                            view->gradients[0]);
         must(eo_backward_end(rt, l), "backward", rt);
@@ -212,7 +214,7 @@ static void find_inputs(const struct rank *self, eo_runtime *rt, uint32_t number
     make_input(eo_runtime_rank(rt), number, x);
     eo_runtime_get_stats(rt, &before);
     must(eo_input_gradients_begin(rt), "inputs", rt);
-    passes(rt, x, dx);
+    passes(rt, x, dx, false);
     must(eo_input_gradients_end(rt), "inputs", rt);
     eo_runtime_get_stats(rt, &after);
     CHECK_THAT(self->variant->memory != EO_MEMORY_STATIC ||
@@ -248,7 +250,7 @@ static void *train(void *arg)
         must(eo_step_begin(rt), "step", rt);
         for (uint32_t b = 0; b < BATCHES; b++) {
             make_input(eo_runtime_rank(rt), 100 + step * BATCHES + b, x);
-            passes(rt, x, NULL);
+            passes(rt, x, NULL, false);
         }
         must(eo_step_end(rt, eo_step_params(.learning_rate = 0.01f), NULL), "step", rt);
     }
@@ -257,12 +259,40 @@ static void *train(void *arg)
     return NULL;
 }
 
-static void run(const struct variant *v, uint32_t ranks, bool finds_inputs, float weights[LAYERS + 1][WIDTH * WIDTH])
+/* All layers are frozen: steps need no learning rate. */
+static void *step_frozen(void *arg)
+{
+    const struct rank *self = arg;
+    eo_runtime *rt;
+    float x[WIDTH], dx[WIDTH], expected[WIDTH];
+    must(eo_runtime_create(&rt, eo_runtime_params(.plan = self->plan, .world = self->world, .memory = self->variant->memory,
+                                                  .debug = self->variant->debug)),
+         "runtime", NULL);
+    for (uint32_t l = 0; l <= LAYERS; l++)
+        must(eo_weights_fill(rt, l, fill, NULL), "fill", rt);
+    read_weights(rt, self->weights);
+    for (uint32_t step = 0; step < STEPS; step++) {
+        must(eo_step_begin(rt), "step", rt);
+        for (uint32_t b = 0; b < BATCHES; b++) {
+            make_input(eo_runtime_rank(rt), step * BATCHES + b, x);
+            passes(rt, x, dx, true);
+            expect_inputs(self->weights, x, expected);
+            CHECK(memcmp(dx, expected, sizeof(dx)) == 0, "frozen, step %u: the gradient begins with %g, not %g", step,
+                  (double)dx[0], (double)expected[0]);
+        }
+        must(eo_step_end(rt, eo_step_params(.clip = 1), NULL), "step", rt);
+    }
+    eo_runtime_destroy(&rt);
+    return NULL;
+}
+
+static void run(const struct variant *v, uint32_t ranks, bool finds_inputs, bool is_frozen,
+                float weights[LAYERS + 1][WIDTH * WIDTH])
 {
     static float others[RANKS_MAX][LAYERS + 1][WIDTH * WIDTH];
     struct rank all[RANKS_MAX];
     eo_world *worlds[RANKS_MAX];
-    eo_model *model = make_model();
+    eo_model *model = make_model(is_frozen);
     eo_plan *plan;
     eo_plan_params params = v->plan;
     params.rank_count = ranks;
@@ -271,8 +301,8 @@ static void run(const struct variant *v, uint32_t ranks, bool finds_inputs, floa
     must(eo_plan_create(&plan, model, &params), "plan", NULL);
     must(eo_world_create_local(worlds, eo_world_params(.rank_count = ranks)), "world", NULL);
     for (uint32_t r = 0; r < ranks; r++)
-        all[r] = (struct rank){v, plan, worlds[r], finds_inputs, r ? others[r] : weights};
-    run_as_threads(train, all, ranks, sizeof(all[0]));
+        all[r] = (struct rank){v, plan, worlds[r], finds_inputs, is_frozen, r ? others[r] : weights};
+    run_as_threads(is_frozen ? step_frozen : train, all, ranks, sizeof(all[0]));
     for (uint32_t r = 0; r < ranks; r++)
         eo_world_destroy(&worlds[r]);
     eo_plan_destroy(&plan);
@@ -285,9 +315,11 @@ int main(void)
         char text[128];
         for (uint32_t ranks = 1; ranks <= RANKS_MAX; ranks++) {
             static float with[LAYERS + 1][WIDTH * WIDTH], without[LAYERS + 1][WIDTH * WIDTH];
-            run(&variants[v], ranks, true, with);
-            run(&variants[v], ranks, false, without);
+            run(&variants[v], ranks, true, false, with);
+            run(&variants[v], ranks, false, false, without);
             CHECK(memcmp(with, without, sizeof(with)) == 0, "%u ranks: the training ends in other weights", ranks);
+            if (!variants[v].plan.offload_layers)
+                run(&variants[v], ranks, false, true, with);
         }
         snprintf(text, sizeof(text), "%s: gradients of inputs alone, on one to three ranks", variants[v].name);
         tap_case(text);
