@@ -79,7 +79,9 @@ void eo_pairs_pack_along(const struct eo_pairs_lane *l, uint32_t *to, struct eo_
 {
     for (uint64_t first = 0; first < h.rows; first += EO_PANEL) {
         const struct eo_pairs_rows panel = eo_pairs_rows_from(h, first, EO_PANEL);
-        pack(l, to + first * l->head_units, EO_PANEL, true, panel, true, panel.rows, l->head, l->head_units);
+        const uint64_t end = first + EO_PANEL;
+        const uint64_t rows = (end < h.rows ? end : eo_pairs_round_up(end, l->tiles->rows)) - first;
+        pack(l, to + first * l->head_units, rows, true, panel, true, panel.rows, l->head, l->head_units);
     }
 }
 

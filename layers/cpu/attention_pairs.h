@@ -80,7 +80,7 @@ static inline struct eo_pairs_rows eo_pairs_rows_from(struct eo_pairs_rows h, ui
 
 /* ---- operands ---- */
 
-/* A: a row for each token, zeros up to whole panels. */
+/* A: a row for each token, zeros up to whole panels, and tiles. */
 void eo_pairs_pack_along(const struct eo_pairs_lane *l, uint32_t *to, struct eo_pairs_rows h);
 
 /* A: a row for each of the head's elements, chunk after chunk. */

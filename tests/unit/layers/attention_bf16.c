@@ -9,6 +9,7 @@
  * result may be off by the sum of the absolute terms x (2^-8 + e) + |result| x 2^-8, where e bounds the fp32 steps.
  */
 #include <criterion/criterion.h>
+#include <fenv.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -452,5 +453,31 @@ Test(attention_bf16, a_key_that_is_no_number_reaches_those_who_see_it)
             for (uint32_t i = 0; i < SIZE; i++)
                 cr_assert_eq(isnan(at(out, token * d.shape.out_stride + i)) != 0, token >= BAD, "%s, tiles %s: token %u",
                              ways[w / 3].level, ways[w / 3].tiles->name, token);
+    }
+}
+
+/* For programs that trap: not even of scratch without a number in it. Operands are positive, so no infinity meets another. */
+Test(attention_bf16, finite_operands_raise_no_exception)
+{
+    struct way ways[8];
+    const uint32_t way_count = ways_of_this_machine(ways), case_count = sizeof(cases) / sizeof(cases[0]);
+    for (uint32_t w = 0; w < way_count * case_count; w++, guards_free()) {
+        const struct way *way = &ways[w / case_count];
+        struct attention_data d = data_of(&cases[w % case_count]);
+        const uint64_t bytes = eo_cpu_attention_bf16_scratch_bytes(BF16, &d.shape, 1);
+        struct eo_attention a = {.types = BF16, .shape = d.shape, .q = d.q, .k = d.k, .v = d.v, .out = d.out,
+                                 .log_sum_exp = d.log_sum_exp, .out_gradient = d.out_gradient, .q_gradient = d.q,
+                                 .k_gradient = d.k, .v_gradient = d.v, .scratch = guarded_bytes(bytes)};
+        for (uint64_t i = 0; i < d.out_count; i++)
+            d.out_gradient[i] &= 0x7fff;
+        for (uint64_t i = 0; i < bytes / sizeof(uint16_t); i++)
+            ((uint16_t *)a.scratch)[i] = 0x7f80; /* infinity */
+        cr_assert_eq(eo_kernels_select(way->level), EO_OK);
+        for (int backward = 0; backward < 2; backward++) {
+            feclearexcept(FE_ALL_EXCEPT);
+            cr_assert_eq(eo_cpu_attention_bf16_by(NULL, &a, way->tiles, backward), EO_OK);
+            cr_assert_eq(fetestexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW), 0, "%s, tiles %s, case %u, backward %d: %#x",
+                         way->level, way->tiles->name, w % case_count, backward, fetestexcept(FE_ALL_EXCEPT));
+        }
     }
 }
