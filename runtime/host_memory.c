@@ -178,7 +178,7 @@ eo_status eo_runtime_download(eo_runtime *rt, void *to, const void *from, uint64
 
 /* The last layer whose norm is to blame: backward came to it first, and gave what is not finite to those before it. What lies
  * on the device is of the newest step: as a rule that one fails like this. */
-static void find_culprit(struct eo_runtime *rt, uint64_t step, char *text, size_t bytes)
+static void find_culprit(struct eo_runtime *rt, uint64_t step, bool too_large, char *text, size_t bytes)
 {
     const bool is_newest = step == rt->steps.newest;
     uint32_t last = EO_NONE, count = 0;
@@ -191,7 +191,10 @@ static void find_culprit(struct eo_runtime *rt, uint64_t step, char *text, size_
         count++;
     }
     if (count == 0) {
-        snprintf(text, bytes, "%s", is_newest ? "another rank's shard" : "found late: ask for a report to learn the layer");
+        snprintf(text, bytes, "%s",
+                 too_large   ? "loss_scale or weight is so small that gradients divided by it are too large"
+                 : is_newest ? "another rank's shard"
+                             : "found late: ask for a report to learn the layer");
         return;
     }
     size_t used = 0;
@@ -287,7 +290,8 @@ static eo_status finish_step(struct eo_runtime *rt, uint64_t step)
         return EO_OK;
     char culprit[EO_NAME_MAX + 96];
     const bool is_poisoned = rt->params.debug && rt->params.memory == EO_MEMORY_STATIC;
-    find_culprit(rt, step, culprit, sizeof(culprit));
+    const double weight = result->weight > 0 ? result->weight : 1;
+    find_culprit(rt, step, isinf(result->norm) && weight * report->loss_scale < 1, culprit, sizeof(culprit));
     return eo_runtime_fail(rt, EO_ERR_NOT_FINITE, "step %llu: the gradient norm is not finite (%s); %s; %s",
                            (unsigned long long)step, culprit,
                            step == rt->steps.newest ? "the weights are unchanged"

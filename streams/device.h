@@ -337,7 +337,8 @@ struct eo_device_ops {
     /* `gathered`: rank_count times what norm_local gave, summed in rank order, from 0. In double:
      * divisor = (sum of weights, or 1 if that is 0) x loss_scale; norm = sqrt(sum of squares) / divisor;
      * clip_factor = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1; values = their sums;
-     * gradient_scale = (float)(clip_factor / divisor), NaN where the norm is not finite: then `skipped` is one more.
+     * gradient_scale = (float)(clip_factor / divisor), NaN where the norm is not finite: then `skipped` is one more. It is
+     * infinite, too, of a divisor below 1 where floats may not hold the divided gradients, or the divisor's inverse.
      * Norms in parts likewise. With clips_apart a group's factor is that of the norm of its clip group, whose squares are summed
      * in the order of groups; the norm's is that of clip group 0. */
     void (*norm_sum)(struct eo_device *device, const double *gathered, uint32_t rank_count, const struct eo_step_memory *step);

@@ -191,7 +191,8 @@ typedef struct eo_step_params {
     double weight;       /* [0] this rank's token count in the step. If any rank gives one, write gradients of the summed
                             loss, not scaled by eo_loss_scale; the library divides by the total. A rank without any
                             gives 0; 0 on all ranks: gradients are taken as they are */
-    float loss_scale;    /* [1] what the loss was multiplied by, beside: gradients are divided by it, before norm and clipping */
+    float loss_scale;    /* [1] what the loss was multiplied by, beside: gradients are divided by it, before norm and clipping. The
+                            norm counts as infinite where it makes them too large for floats, as does a `weight` below 1 */
     float momentum;      /* [0.95] below 1: of EO_OPTIMIZER_MUON's matrices; all other numbers are AdamW's */
 } eo_step_params;
 #define eo_step_params(...) EO_PARAMS(eo_step_params, __VA_ARGS__)

@@ -3,6 +3,7 @@
  * The element-wise operations of the device: cut into chunks whose number follows from the sizes alone, and spread
  * over the trainer's threads. Which thread takes which chunk changes no result.
  */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -326,6 +327,13 @@ static void norm_parts(const double *gathered, uint32_t rank_count, const struct
         step->clip_results[g].norm = sqrt(step->clip_results[g].norm) / divisor;
 }
 
+/* Infinite where floats may not hold the quotients, or their factor. */
+static double norm_of(double squares, double divisor)
+{
+    const double norm = sqrt(squares) / divisor;
+    return divisor < 1 && (norm > (double)FLT_MAX || 1 / divisor > (double)FLT_MAX) ? (double)INFINITY : norm;
+}
+
 /* All ranks add the same numbers in the same order, so they agree on the factor, and on whether to stop. */
 void eo_cpu_norm_sum(struct eo_device *device, const double *gathered, uint32_t rank_count, const struct eo_step_memory *step)
 {
@@ -334,7 +342,7 @@ void eo_cpu_norm_sum(struct eo_device *device, const double *gathered, uint32_t 
     for (uint32_t v = 0; v < EO_NORM_VALUES; v++)
         sums[v] = sum_of_ranks(gathered, rank_count, step, v);
     const double weight = sums[1 + EO_STEP_VALUES], divisor = (weight > 0 ? weight : 1) * step->scalars->loss_scale;
-    const double norm = sqrt(sums[0]) / divisor;
+    const double norm = norm_of(sums[0], divisor);
     out->norm = norm;
     out->clip_factor = clip_factor(norm, step->scalars->clip);
     out->gradient_scale = isfinite(norm) ? (float)(out->clip_factor / divisor) : NAN;

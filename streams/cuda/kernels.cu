@@ -168,6 +168,13 @@ __device__ static double clip_factor(double norm, double clip)
     return clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1; /* 1e-6: as the CPU device */
 }
 
+/* As the CPU device. */
+__device__ static double norm_of(double squares, double divisor)
+{
+    const double norm = sqrt(squares) / divisor, most = 3.4028234663852886e38; /* of floats */
+    return divisor < 1 && (norm > most || 1 / divisor > most) ? (double)INFINITY : norm;
+}
+
 __global__ static void norm_sum_kernel(const double *gathered, uint32_t rank_count, const eo_step_memory step)
 {
     eo_norm_result *out = step.norm;
@@ -183,7 +190,7 @@ __global__ static void norm_sum_kernel(const double *gathered, uint32_t rank_cou
     for (uint32_t r = 0; r < rank_count; r++)
         weight += gathered[r * stride + 1 + EO_STEP_VALUES];
     const double divisor = (weight > 0 ? weight : 1) * step.scalars->loss_scale;
-    const double norm = sqrt(sum) / divisor, factor = clip_factor(norm, step.scalars->clip);
+    const double norm = norm_of(sum, divisor), factor = clip_factor(norm, step.scalars->clip);
     out->norm = norm;
     out->clip_factor = factor;
     out->weight = weight;

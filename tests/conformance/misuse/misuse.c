@@ -21,6 +21,8 @@ int main(void)
     test_report("a world is not destroyed under a runtime", 1);
     exact_step_params();
     test_report("numbers of the optimizer are taken as written where that is asked for", 1);
+    small_divisors();
+    test_report("gradients divided by so little that floats do not hold them are told as such, and change nothing", 1);
     frozen_layer();
     test_report("a frozen layer has no gradients to begin", 1);
     late_views_and_buffers();

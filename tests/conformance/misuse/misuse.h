@@ -75,6 +75,7 @@ uint64_t hash_of(eo_runtime *rt);
 /* numbers.c */
 void refuse_step_params(eo_runtime *rt); /* at eo_step_end */
 void exact_step_params(void);
+void small_divisors(void);
 void numbers_that_update_does_not_see(void);
 
 /* order.c */

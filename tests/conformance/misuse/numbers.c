@@ -74,6 +74,32 @@ void exact_step_params(void)
     TEST_EXPECT(NULL, given[0] == defaults[0], "%g and %g", (double)defaults[0], (double)given[0]);
 }
 
+/* Most gradients are 0, of which an infinite factor would make NaN. */
+void small_divisors(void)
+{
+    static const eo_step_params cases[] = {{.loss_scale = 1e-40F}, {.weight = 1e-50}, {.weight = 0.5, .loss_scale = 1e-38F}};
+    static float matrix[20000];
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct scene scene;
+        eo_runtime *rt;
+        eo_step_params params = cases[i];
+        open_scene(&scene, "edges", 1, 0);
+        must(open_runtime(&scene, 0, &rt), "runtime");
+        params.learning_rate = 1;
+        params.on_not_finite = EO_SKIP;
+        must(passes(&scene, rt, 0, i == 2 ? 8 : 0), "passes");
+        must(eo_step_end(rt, &params, NULL), "end");
+        must(eo_weights_read(rt, "matrix0", matrix), "read");
+        TEST_EXPECT(NULL, matrix[0] == 0 && matrix[1] == 0, "%g and %g", (double)matrix[0], (double)matrix[1]);
+        params.on_not_finite = EO_STOP;
+        must(passes(&scene, rt, 0, i == 2 ? 8 : 0), "passes");
+        TEST_HOLDS(NULL, eo_step_end(rt, &params, NULL) == EO_ERR_NOT_FINITE);
+        TEST_EXPECT(NULL, strstr(eo_runtime_error(rt), "(loss_scale or weight is so small that"), "'%s'", eo_runtime_error(rt));
+        eo_runtime_destroy(&rt);
+        close_scene(&scene);
+    }
+}
+
 static void count_updates(void *user, const eo_shard *shard)
 {
     (void)shard;
