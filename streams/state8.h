@@ -108,11 +108,11 @@ struct eo_state8_rule {
 EO_STATE8_FUNCTION struct eo_state8_rule eo_state8_rule(float learning_rate, float weight_decay, float eps, float correction1,
                                                         float correction2)
 {
-    const float root = sqrtf(correction2);
+    const float root = sqrtf(correction2), least = 1.17549435e-38f, scaled = eps * root;
     struct eo_state8_rule rule;
     rule.kept = 1.0f - learning_rate * weight_decay;
     rule.rate = learning_rate / correction1 * root;
-    rule.eps = eps * root;
+    rule.eps = scaled > least ? scaled : least; /* moments of 0 are no step, where denormals are flushed, too */
     return rule;
 }
 

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/float_mode.h"
 #include "streams/bf16.h"
 #include "streams/cpu/kernels.h"
 
@@ -128,5 +129,30 @@ Test(state8, every_instruction_set_has_the_same_bits)
             run_steps(eo_cpu_kernels_at(k), &given, split);
             cr_assert_eq(memcmp(&given, &wanted, sizeof(given)), 0, "%s differs", eo_cpu_kernels_at(k)->name);
         }
+    }
+}
+
+/* Goal: a weight without any gradient so far stays as it is, whatever the first step's eps, and where denormals are zero. */
+Test(state8, moments_of_zero_are_no_step)
+{
+    static struct arrays a;
+    const struct eo_update_numbers numbers = {.learning_rate = 1,
+                                              .beta1 = 0.9f,
+                                              .beta2 = 0.999f,
+                                              .eps = 1.17549435e-38f,
+                                              .bias_correction1 = 0.1f,
+                                              .bias_correction2 = 0.001f,
+                                              .scale = 1};
+    const struct eo_update_range range = {
+        .weights = a.weights, .first_blocks = a.first, .second_blocks = a.second, .gradient = a.gradient, .count = COUNT};
+    const uint64_t mode = eo_float_mode_get();
+    for (uint32_t k = 0; k < 2 * eo_cpu_kernels_count(); k++) {
+        if (!eo_cpu_kernels_at(k / 2))
+            continue;
+        eo_float_mode_set(k % 2 ? mode | EO_FLOAT_MODE_FLUSH : mode);
+        eo_cpu_kernels_at(k / 2)->update[EO_RULE_ADAMW8BIT](&range, &numbers, 0, COUNT);
+        eo_float_mode_set(mode);
+        for (int i = 0; i < COUNT; i++)
+            cr_assert_eq(a.weights[i], 0.0f, "%s, flushed %u: %g", eo_cpu_kernels_at(k / 2)->name, k % 2, (double)a.weights[i]);
     }
 }
