@@ -12,8 +12,8 @@
  *
  * A power of two costs no precision, for the exponents just shift, and both the division and the product are exact: so
  * all devices have the same bits, and the one error is that of rounding to four significant bits: at most 1/16 of the weight,
- * or half of 2^-9 scale where that is more. Weights that are not finite become NaN, so that the loss shows them. They do
- * not spoil their neighbours.
+ * or half of 2^-9 scale where that is more. Weights that are not finite become NaN, so that the loss shows them. The
+ * scale of their run is 2^120: others there stay finite, and those of usual size become 0.
  */
 #ifndef EO_BASE_FLOAT8_H
 #define EO_BASE_FLOAT8_H

@@ -121,7 +121,7 @@ Test(float8, scales_are_the_smallest_powers_of_two)
         cr_assert(largest / scale * 2 > 448 || scale == ldexp(1, EO_FLOAT8_SCALE_MIN), "%a has scale %a", largest, scale);
         cr_assert_eq((double)eo_float8_inverse((float)scale), 1 / scale);
     }
-    for (uint32_t bits = 0x7f80; bits < 0x8000; bits += 0x7f) /* a finite neighbour keeps its value */
+    for (uint32_t bits = 0x7f80; bits < 0x8000; bits += 0x7f) /* a finite neighbour stays finite */
         cr_assert(isfinite(eo_float8_scale((uint16_t)bits)) && isfinite(1 / eo_float8_scale((uint16_t)bits)));
 }
 
@@ -146,7 +146,7 @@ Test(float8, a_weight_comes_back_within_the_stated_error)
     }
 }
 
-/* Not finite, they are seen in what is gathered; others beside them are as they were. */
+/* Not finite, they are seen in what is gathered; others beside them stay finite, but small ones are lost beside the scale. */
 Test(float8, weights_that_are_not_finite_become_nan_alone)
 {
     static const uint16_t bad[] = {0x7f80, 0xff80, 0x7fc0, 0xffff};
@@ -155,6 +155,7 @@ Test(float8, weights_that_are_not_finite_become_nan_alone)
         cr_assert(isnan(eo_bf16_to_float(eo_float8_widen(eo_float8_narrow(bad[b], inverse), scale))));
         for (uint32_t bits = 0x7000; bits < 0x7f80; bits++)
             cr_assert(isfinite(eo_float8_to_float(eo_float8_narrow((uint16_t)bits, inverse))));
+        cr_assert_eq(eo_float8_widen(eo_float8_narrow(0x3f80, inverse), scale), 0, "of 1 is left");
     }
 }
 
