@@ -223,7 +223,8 @@ INLINE vf v_sigmoid_of_negated(vf x)
 {
 #if EO_LEVEL == 512
     const __mmask16 counts = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(87), _CMP_NGT_UQ); /* NaN does */
-    return (vf)_mm512_maskz_mov_ps(counts, (__m512)v_reciprocal(v_set(1) + v_exp_inside(v_max(v_set(-80), x))));
+    const vf inside = (vf)_mm512_maskz_max_ps(counts, _mm512_set1_ps(-80), (__m512)x); /* 0 where it does not: no exception */
+    return (vf)_mm512_maskz_mov_ps(counts, (__m512)v_reciprocal(v_set(1) + v_exp_inside(inside)));
 #else
     return v_reciprocal(v_set(1) + v_exp_inside(v_max(v_set(-80), v_min(v_set(89), x)))); /* e^89: infinity's bits */
 #endif
