@@ -257,6 +257,13 @@ static void zero_tail(float *row, uint64_t count)
         row[count] = 0;
 }
 
+/* From such sums of exponentials on, the rounding of a score would show in its exponential, and beyond 1e9 be all of it:
+ * distances are then taken of scores as they are. */
+INLINE bool is_far(float top)
+{
+    return fabsf(top) > 0x1p20f;
+}
+
 /* Turns scores into exponentials of their distance from the maximum; returns their sum. */
 static float exponentials(float *row, uint64_t count, float scale_by, float *max_out)
 {
@@ -264,9 +271,11 @@ static float exponentials(float *row, uint64_t count, float scale_by, float *max
     vf max = v_set(-INFINITY);
     for (uint64_t i = 0; i < count; i += V)
         max = v_max(max, v_load(row + i));
-    const float top = v_max_element(max) * scale_by;
+    const float most = v_max_element(max), top = most * scale_by;
+    for (uint64_t i = 0; is_far(top) && i < count; i += V)
+        v_store(row + i, v_load(row + i) - v_set(most));
     const vf factor = v_set(scale_by);
-    const vf shift = v_set(-top);
+    const vf shift = v_set(is_far(top) ? 0 : -top);
     vf sum = v_set(0);
     for (uint64_t i = 0; i < count; i += V) {
         const vf e = v_exp(v_fma(v_load(row + i), factor, shift));
@@ -318,8 +327,11 @@ static void slopes_row(float *scores, float *slopes, uint64_t count, float scale
     const vf factor = v_set(scale_by);
     const vf shift = v_set(-log_sum_exp);
     const vf less = v_set(delta);
+    const bool far = is_far(log_sum_exp);
+    float top;
+    const vf inverse = v_set(far ? 1 / exponentials(scores, count, scale_by, &top) : 1);
     for (uint64_t i = 0; i < count; i += V) {
-        const vf p = v_exp(v_fma(v_load(scores + i), factor, shift));
+        const vf p = far ? v_load(scores + i) * inverse : v_exp(v_fma(v_load(scores + i), factor, shift));
         v_store(scores + i, p);
         v_store(slopes + i, p * ((v_load(slopes + i) - less) * factor));
     }

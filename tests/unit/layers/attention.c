@@ -178,6 +178,35 @@ Test(attention, equal_keys_share_the_weight)
     guards_free();
 }
 
+/* However large their score is, in both directions: 2^20 is the bound beyond that distances are taken otherwise. */
+Test(attention, equal_keys_share_the_weight_of_any_score)
+{
+    enum { SEQ = 70, SIZE = 17, COUNT = SEQ * SIZE }; /* whose root is no power of two: scaled scores are rounded */
+    static const char *const names[] = {"plain", "avx2", "avx512"};
+    const struct eo_attention_shape shape = {1, SEQ, 1, 1, SIZE, SIZE, SIZE, SIZE, false};
+    for (int turn = 0; turn < 3 * 5; turn++, guards_free()) {
+        const float size = turn / 3 == 4 ? 1e15f : powf(10, (float)(turn / 3));
+        float *q = guarded_random(COUNT, size, 2 * size), *k = guarded(COUNT), *v = guarded(COUNT), *ones = guarded(COUNT);
+        float *out = guarded(COUNT), *of_q = guarded(COUNT), *of_k = guarded(COUNT), *of_v = guarded(COUNT);
+        if (eo_kernels_select(names[turn % 3]) < 0)
+            continue;
+        for (int i = 0; i < COUNT; i++)
+            k[i] = size * 0.7f, v[i] = (float)(i / SIZE), ones[i] = 1;
+        const struct eo_attention a = {
+            .types = FP32, .shape = shape, .q = q, .k = k, .v = v, .out = out, .log_sum_exp = guarded(SEQ), .out_gradient = ones,
+            .q_gradient = of_q, .k_gradient = of_k, .v_gradient = of_v, .scratch = scratch_of(&eo_kernels_cpu_ops, NULL, &shape)};
+        cr_assert_eq(eo_kernels_cpu_ops.attention_forward(NULL, &a), EO_OK);
+        cr_assert_eq(eo_kernels_cpu_ops.attention_backward(NULL, &a), EO_OK);
+        double weight = 0; /* of this key and of all queries from it on */
+        for (int i = COUNT - 1; i >= 0; i--) {
+            weight += i % SIZE == SIZE - 1 ? 1.0 / (i / SIZE + 1) : 0;
+            cr_assert_float_eq(out[i], (float)(i / SIZE) / 2, 1e-4, "%s, %g: out %g", names[turn % 3], (double)size, (double)out[i]);
+            cr_assert(fabs(of_v[i] - weight) < (turn / 3 < 3 ? 0.1 : 1e-4), "%s, %g: %g, not %g", names[turn % 3], (double)size,
+                      (double)of_v[i], weight);
+        }
+    }
+}
+
 /*
  * out: the gradients with what lies between their rows: q's and k's and v's arrays, or all in one. First filled with
  * a pattern (or q, k, v themselves) that must stay between the rows.
