@@ -120,24 +120,6 @@ static void over_layers(void)
     CHECK_THAT(access(path, F_OK) != 0 && saved_folder_hash(folder) != 0);
 }
 
-static atomic_bool is_interrupted;
-
-static void do_nothing(int number)
-{
-    (void)number;
-}
-
-/* A trainer's timer, say. */
-static void *interrupt_often(void *thread)
-{
-    while (atomic_load(&is_interrupted)) {
-        pthread_kill(*(pthread_t *)thread, SIGUSR1);
-        usleep(1000);
-    }
-    return NULL;
-}
-
-/* The end of the first one is waited for during seconds. */
 static void saves_where_files_get_lost(struct saved_rank *self)
 {
     double meet = 0;
@@ -227,9 +209,27 @@ static void unsynced_renames(void)
     clear_folder();
 }
 
+static atomic_bool is_interrupted;
+
+static void do_nothing(int number)
+{
+    (void)number;
+}
+
+/* A trainer's timer, say. */
+static void *interrupt_often(void *thread)
+{
+    while (atomic_load(&is_interrupted)) {
+        pthread_kill(*(pthread_t *)thread, SIGUSR1);
+        usleep(1000);
+    }
+    return NULL;
+}
+
+/* The end of the first one is waited for during seconds. */
 static void refuse_second_run(struct saved_rank *self)
 {
-    pthread_t other, own = pthread_self();
+    pthread_t other = pthread_self(), own = other;
     eo_saver *second;
     const time_t begin = time(NULL);
     saved_log_clear();
