@@ -345,7 +345,16 @@ static eo_status deliver_loss(const struct pass *pass, double *loss)
 /* A frozen position has none, and goes on with the view of its weights. */
 static eo_status gradients_begin(struct pass *pass, uint32_t position)
 {
-    return eo_position_trains(pass->transformer, position) ? eo_gradients_begin(pass->runtime, position, &pass->view) : EO_OK;
+    if (!eo_position_trains(pass->transformer, position))
+        return EO_OK;
+    EO_TRY(eo_gradients_begin(pass->runtime, position, &pass->view));
+    bool has_any = false;
+    for (uint32_t k = 0; k < pass->view->parameter_count; k++)
+        has_any = has_any || pass->view->gradients[k] != NULL;
+    LAYERS_REQUIRE(
+        &pass->transformer->log, has_any,
+        "transformer: a micro-batch behind eo_input_gradients_begin, which has no gradients of weights; call it in a step");
+    return EO_OK;
 }
 
 static eo_status head_pass(struct pass *pass, const int32_t *targets, double *loss)

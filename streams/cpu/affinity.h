@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Where a rank's threads run and its memory lies. The cores this process may use are split evenly over the ranks that may
- * use the same, each with its part of fast and slow ones; with more ranks than cores, the r-th has core r modulo their number. A rank's calling thread and workers may run on all of
- * its cores; its memory is bound to the NUMA nodes of these.
+ * use the same, each with its part of fast and slow ones; with more ranks than cores, the r-th has core r modulo their
+ * number. A rank's calling thread and workers may run on all of its cores; its memory is bound to the NUMA nodes of these.
  */
 #ifndef EO_STREAMS_CPU_AFFINITY_H
 #define EO_STREAMS_CPU_AFFINITY_H

@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #include "tools/shared/clock.h"
+#include "tools/shared/end_signals.h"
 #include "tools/shared/patient_output.h"
 #include "tools/shared/problem.h"
-#include "tools/shared/end_signals.h"
 
 enum { EXIT_NOT_STARTED = 127, KEPT_BYTES = 1 << 16, LAST_READ_MS = 1000, LOOK_NS_MAX = 1000000000 };
 

@@ -257,8 +257,8 @@ static void zero_tail(float *row, uint64_t count)
         row[count] = 0;
 }
 
-/* From such sums of exponentials on, the rounding of a score would show in its exponential, and beyond 1e9 be all of it:
- * distances are then taken of scores as they are. */
+/* Beyond such a largest score its rounding would show in the exponentials, and beyond 1e9 be all of them: there distances are
+ * taken before they are scaled. */
 INLINE bool is_far(float top)
 {
     return fabsf(top) > 0x1p20f;

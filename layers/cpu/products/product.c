@@ -109,15 +109,14 @@ static eo_status product_status(const eo_team *team, const struct eo_multiply *p
     return status == dnnl_out_of_memory ? EO_ERR_NO_MEMORY : EO_ERR_DEVICE;
 }
 
+/* One part a thread, k never cut. The longer side is cut, in multiples of the block that oneDNN computes. */
+enum { PRODUCT_BLOCK = 48 };
+
 /*
- * One part a thread, k never cut. The longer side is cut, in multiples of the block that oneDNN computes.
- *
  * Up to version 3.11 oneDNN's kernels keep a pointer into their buffer in the stack pointer
  * (https://github.com/uxlfoundation/oneDNN/issues/4845): the system would write a handler's frame into the heap. So no signal
  * comes during a product; the team's other threads take none ever.
  */
-enum { PRODUCT_BLOCK = 48 };
-
 eo_status eo_cpu_multiply(eo_team *team, const struct eo_multiply *p)
 {
     struct product_job job = {.all = *p, .by_columns = p->n > p->m};

@@ -17,7 +17,7 @@ struct eo_runtime {
     eo_dtype weight_dtype, gradient_dtype;
     double step_values[4];
     uint64_t fill_piece;
-    bool evaluation;
+    bool evaluation, inputs_alone;
     enum fake_call next;
     uint32_t position;
     float **weights, **gradients; /* of every parameter */
@@ -98,6 +98,11 @@ static void free_views(eo_runtime *rt)
 }
 
 /* Only what always lives is left. */
+void fake_set_inputs_alone(eo_runtime *rt, bool inputs_alone)
+{
+    rt->inputs_alone = inputs_alone;
+}
+
 void fake_restart(eo_runtime *rt)
 {
     rt->live_bytes = 0;
@@ -316,7 +321,7 @@ eo_status eo_gradients_begin(eo_runtime *rt, uint32_t position, const eo_view **
     for (uint32_t k = 0; k < rt->model->parameter_count; k++)
         if (rt->model->parameters[k].layer == layer) {
             rt->view_gradients[place] =
-                is_frozen(rt, k) ? NULL : tensor_of(rt, k, rt->view_gradients + place, rt->gradient_dtype);
+                rt->inputs_alone || is_frozen(rt, k) ? NULL : tensor_of(rt, k, rt->view_gradients + place, rt->gradient_dtype);
             place++;
         }
     rt->view.gradients = rt->view_gradients;

@@ -26,6 +26,9 @@ void fake_set_fill_piece(eo_runtime *runtime, uint64_t elements);
 /* Bytes of buffers alive at one time, at most. */
 uint64_t fake_peak_bytes(const eo_runtime *runtime);
 
+/* As behind eo_input_gradients_begin: eo_gradients_begin hands out a NULL for every gradient. */
+void fake_set_inputs_alone(eo_runtime *runtime, bool inputs_alone);
+
 /* Gives up the passes of a micro-batch that failed in its middle. */
 void fake_restart(eo_runtime *runtime);
 

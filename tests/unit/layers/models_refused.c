@@ -88,6 +88,24 @@ Test(models, wrong_tokens_and_teams_are_refused_and_change_nothing)
     bench_close(&b);
 }
 
+/* Goal: a micro-batch in a run for gradients of inputs alone is refused. Method: both families; then a step works. */
+Test(models, passes_without_gradients_of_weights_are_refused)
+{
+    for (int family = 0; family < 2; family++) {
+        eo_transformer_params params = base_params(family ? LLAMA : GPT2, true);
+        params.log = &listening;
+        struct bench b;
+        bench_open(&b, params);
+        fake_set_inputs_alone(b.runtime, true);
+        cr_assert_eq(eo_transformer_micro_batch(b.transformer, b.runtime, NULL, &batch, NULL), EO_ERR_INVALID);
+        cr_assert(strstr(said, "behind eo_input_gradients_begin"), "%s", said);
+        fake_restart(b.runtime);
+        fake_set_inputs_alone(b.runtime, false);
+        bench_run(&b, NULL);
+        bench_close(&b);
+    }
+}
+
 static void refused(eo_transformer_params params, const char *reason)
 {
     eo_transformer *transformer = (eo_transformer *)&params;

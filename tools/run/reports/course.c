@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/run/reports/course.h"
 
+#include <evenodd/random.h>
 #include <math.h>
 
 #include "tools/run/reports/report.h"
@@ -36,8 +37,9 @@ static void add_times(struct tool_course *course, double step_s, double host_s)
 {
     uint64_t at = course->taken;
     if (at == TOOL_COURSE_POINTS) {
-        course->random = course->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        at = (course->random >> 20) % course->step_count;
+        uint32_t random[4];
+        eo_random_words(&(eo_random_place){.step = course->step_count}, 0, random);
+        at = random[0] % course->step_count;
     } else {
         course->taken++;
     }

@@ -20,7 +20,6 @@ struct tool_course {
     uint64_t seen, finite;
     double step_s[TOOL_COURSE_POINTS], host_s[TOOL_COURSE_POINTS]; /* after the first step, of the steps taken */
     uint32_t taken;
-    uint64_t random;
     double first_step_s, first_host_s;
 };
 
