@@ -353,7 +353,8 @@ struct eo_embedding {
 };
 
 /* All of token_gradient[vocabulary][width] and position_gradient[positions][width] (or NULL) is written, with zeros where
- * no token is. A token's rows are added in their order. positions >= seq. */
+ * no token is; with `adds` the sums are added to token_gradient, where no token is it stays. A token's rows are added in their
+ * order. positions >= seq. */
 struct eo_embedding_gradient {
     struct eo_types types;
     void *token_gradient, *position_gradient; /* types.gradient */
@@ -361,6 +362,7 @@ struct eo_embedding_gradient {
     const int32_t *tokens;
     uint64_t rows, width, vocabulary, positions;
     uint32_t seq;
+    bool adds;
     void *scratch; /* embedding_scratch_bytes */
 };
 

@@ -116,6 +116,8 @@ static eo_status zero_gradients(struct eo_runtime *rt, uint32_t position)
     if (rt->plan->positions[position].buffer_row == EO_NONE)
         return EO_OK;
     EO_TRY(eo_gradients_begin(rt, position, &view));
+    if (rt->plan->positions[position].adds_to != EO_NONE)
+        return EO_OK;
     for (uint32_t k = layer->parameter_begin; k < layer->parameter_begin + layer->parameter_count; k++) {
         const struct plan_parameter *parameter = &rt->plan->parameters[k];
         if (view->gradients[parameter->view_index])

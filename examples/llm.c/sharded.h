@@ -102,8 +102,10 @@ static void sharded_plan(const GPT2 *model)
     sharded_check(eo_model_create(&sharded.model, eo_model_params(.name = "llm.c", .log = &sharded_stderr)));
     for (uint32_t layer = 0; layer <= blocks; layer++)
         sharded_add_layer(model, layer);
-    sharded_check(eo_model_add_position(sharded.model, eo_position_params(.layer = 0, .backward_without_weights = true,
-                                                                          .parameters = encoder, .parameter_count = 2), NULL));
+    sharded_check(eo_model_add_position(sharded.model,
+                                        eo_position_params(.layer = 0, .backward_without_weights = true, .parameters = encoder,
+                                                           .parameter_count = 2, .adds_gradients = true),
+                                        NULL));
     for (uint32_t layer = 1; layer <= blocks; layer++)
         sharded_check(eo_model_add_position(sharded.model, eo_position_params(.layer = layer), NULL));
     sharded_check(eo_model_add_position(sharded.model, eo_position_params(.layer = 0, .name = "head", .parameters = head,

@@ -82,6 +82,9 @@ typedef struct eo_position_params {
                                       layer's other parameters are zeroed by the runtime, and keep their places in the
                                       view */
     uint32_t parameter_count;      /* 0 with `parameters` not NULL: none gets a gradient */
+    bool adds_gradients; /* [false] the backward pass does not write its gradients, it adds them to what the view holds:
+                            those that the layer's next use, whose backward pass came before, has left there, so that
+                            one buffer and one reduction do for both; elsewhere zeros. Not for a layer's last use */
 } eo_position_params;
 #define eo_position_params(...) EO_PARAMS(eo_position_params, __VA_ARGS__)
 

@@ -102,6 +102,9 @@ typedef struct eo_plan_params {
                                     names, and the schedule is not proven. All else is the same, the lower bound included. No runtime takes it */
     bool input_gradients; /* [false] the plan has a list for gradients of inputs alone (eo_input_gradients_begin), and memory
                              for it: a step's, as a rule. Changes no bit */
+    bool gradients_apart; /* [false] positions with adds_gradients begin with zeros, in a buffer of their own that is reduced
+                             for itself: one more reduction for each, and where few activations are kept a smaller peak, for no
+                             buffer is held from one use to the other. Sums are rounded in another order */
 } eo_plan_params;
 #define eo_plan_params(...) EO_PARAMS(eo_plan_params, __VA_ARGS__)
 

@@ -89,7 +89,7 @@ static void embedding_strip(const struct embedding_columns *job, uint64_t column
     const struct eo_embedding_gradient *e = job->all;
     const struct eo_kernel_table *kernels = eo_kernels_of(e->types.compute);
     const void *gradients = eo_element_at(e->types.compute, e->out_gradient, column);
-    struct eo_strip strip = {.types = e->types, .columns = columns, .stride = e->width};
+    struct eo_strip strip = {.types = e->types, .columns = columns, .stride = e->width, .accumulate = e->adds};
     for (uint64_t row = 0; row < e->rows; row++) {
         const uint64_t token = (uint64_t)(uint32_t)e->tokens[row];
         strip.sums = eo_element_at_mutable(e->types.gradient, e->token_gradient, token * e->width + column);
@@ -100,6 +100,7 @@ static void embedding_strip(const struct embedding_columns *job, uint64_t column
     }
     strip.rows = e->rows / e->seq;
     strip.stride = e->seq * e->width;
+    strip.accumulate = false;
     for (uint64_t position = 0; e->position_gradient != NULL && position < e->seq; position++) {
         const uint64_t at = position * e->width;
         strip.sums = eo_element_at_mutable(e->types.gradient, e->position_gradient, at + column);
@@ -126,7 +127,8 @@ eo_status eo_cpu_embedding_backward(eo_team *team, const struct eo_embedding_gra
         job.next = job.first + e->vocabulary;
         chain_rows(&job);
     }
-    zero(team, e->token_gradient, e->vocabulary * row_bytes);
+    if (!e->adds)
+        zero(team, e->token_gradient, e->vocabulary * row_bytes);
     if (e->position_gradient != NULL)
         zero(team, (char *)e->position_gradient + e->seq * row_bytes, (e->positions - e->seq) * row_bytes);
     eo_team_run(team, (uint32_t)eo_split_up(e->width, job.columns_per_task), embedding_backward_task, &job);

@@ -294,8 +294,8 @@ static bool is_first_of_token(const int32_t *tokens, uint64_t row)
     return before == row;
 }
 
-/* Sums `to` <- rows first, first + step, ... that `tokens` (or NULL: all) says belong together. */
-static void rows_sum(const struct eo_embedding_gradient *e, void *to, const int32_t *tokens, uint64_t first,
+/* Sums `to` <- rows first, first + step, ... that `tokens` (or NULL: all) says belong together; `adds`: to what is there. */
+static void rows_sum(const struct eo_embedding_gradient *e, void *to, const int32_t *tokens, bool adds, uint64_t first,
                      uint64_t step, uint64_t column, uint64_t count)
 {
     for (uint64_t at = column; at < column + count; at += COLUMNS) {
@@ -304,6 +304,8 @@ static void rows_sum(const struct eo_embedding_gradient *e, void *to, const int3
         for (uint64_t row = first; row < e->rows; row += step)
             for (uint64_t i = 0; (!tokens || tokens[row] == tokens[first]) && i < columns; i++)
                 sums[i] += eo_element_load(e->types.compute, e->out_gradient, row * e->width + at + i);
+        for (uint64_t i = 0; adds && i < columns; i++)
+            sums[i] += eo_element_load(e->types.gradient, to, at + i);
         eo_elements_store(e->types.gradient, to, at, sums, columns);
     }
 }
@@ -312,16 +314,17 @@ static void rows_sum(const struct eo_embedding_gradient *e, void *to, const int3
 void eo_ref_embedding_backward(const struct eo_embedding_gradient *e, uint64_t first, uint64_t count)
 {
     const eo_dtype dtype = e->types.gradient;
-    columns_zero(dtype, e->token_gradient, e->vocabulary, e->width, first, count);
+    if (!e->adds)
+        columns_zero(dtype, e->token_gradient, e->vocabulary, e->width, first, count);
     for (uint64_t row = 0; row < e->rows; row++)
         if (is_first_of_token(e->tokens, row))
             rows_sum(e, eo_element_at_mutable(dtype, e->token_gradient, (uint64_t)(uint32_t)e->tokens[row] * e->width),
-                     e->tokens, row, 1, first, count);
+                     e->tokens, e->adds, row, 1, first, count);
     if (!e->position_gradient)
         return;
     columns_zero(dtype, e->position_gradient, e->positions, e->width, first, count);
     for (uint64_t position = 0; position < e->seq; position++)
-        rows_sum(e, eo_element_at_mutable(dtype, e->position_gradient, position * e->width), NULL, position, e->seq,
+        rows_sum(e, eo_element_at_mutable(dtype, e->position_gradient, position * e->width), NULL, false, position, e->seq,
                  first, count);
 }
 

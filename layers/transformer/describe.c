@@ -169,9 +169,15 @@ static eo_status describe_embedding(eo_transformer *t, uint32_t *layer)
     if (c->tied_head)
         EO_TRY(add_final_norm(t, *layer));
     const uint32_t tables[] = {0, 1};
-    return eo_model_add_position(t->model, &(eo_position_params){
-        .layer = *layer, .backward_without_weights = true,
-        .parameters = has_adapters(t) ? NULL : tables, .parameter_count = has_adapters(t) ? 0 : gpt2 ? 2 : 1}, NULL);
+    return eo_model_add_position(t->model,
+                                 &(eo_position_params){.layer = *layer,
+                                                       .backward_without_weights = true,
+                                                       .adds_gradients = c->tied_head,
+                                                       .parameters = has_adapters(t) ? NULL : tables,
+                                                       .parameter_count = has_adapters(t) ? 0
+                                                                          : gpt2          ? 2
+                                                                                          : 1},
+                                 NULL);
 }
 
 /* Of the layer that begins with half h: "block.3", "block.3.mlp", "block.4-7". */

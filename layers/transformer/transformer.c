@@ -395,6 +395,7 @@ static eo_status embedding_gradients(const struct pass *pass, const int32_t *tok
         .vocabulary = t->params.config.vocabulary,
         .positions = t->params.config.context,
         .seq = pass->seq,
+        .adds = t->params.config.tied_head,
         .scratch = t->embedding_scratch == NO_BUFFER ? NULL : eo_buffer(pass->runtime, t->embedding_scratch),
     };
     EO_TRY(pass->kernels->embedding_backward(pass->team, &of));
@@ -403,6 +404,7 @@ static eo_status embedding_gradients(const struct pass *pass, const int32_t *tok
     of.token_gradient = pass_gradient(pass, 1);
     of.tokens = pass->positions;
     of.vocabulary = t->params.config.context;
+    of.adds = false;
     return pass->kernels->embedding_backward(pass->team, &of);
 }
 

@@ -221,6 +221,38 @@ static eo_status dynamic_backward_begin(struct eo_runtime *rt, uint32_t position
     return EO_OK;
 }
 
+/* The one whose backward pass has them all. */
+static uint32_t contributing_position(const struct eo_plan *plan, uint32_t position)
+{
+    for (uint32_t p = position; p-- > 0 && !plan->positions[position].contributes;)
+        if (plan->positions[p].adds_to == position)
+            position = p;
+    return position;
+}
+
+/* A tensor for each gradient of this position and of those that add to it. */
+static eo_status take_gradients(struct eo_runtime *rt, uint32_t position)
+{
+    const struct plan_position *p = &rt->plan->positions[position];
+    const struct plan_layer *layer = &rt->plan->layers[p->layer];
+    const uint64_t size = eo_dtype_bytes(rt->plan->params.reduce_dtype);
+    const uint32_t last = contributing_position(rt->plan, position);
+    void **gradients = rt->views.positions[position].gradients;
+    for (uint32_t k = 0; p->adds_to != EO_NONE && k < layer->parameter_count; k++) {
+        gradients[k] = rt->views.positions[p->adds_to].gradients[k];
+        rt->views.positions[p->adds_to].gradients[k] = NULL;
+    }
+    for (uint32_t k = 0; p->adds_to == EO_NONE && k < layer->parameter_count; k++) {
+        const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
+        if (!eo_views_gets_gradient(rt->plan, last, parameter))
+            continue;
+        EO_TRY(eo_dynamic_take_tensor(rt, layer, k, size, gradients));
+        if (rt->params.zero_gradients || p->adds_to_zeros || !eo_views_gets_gradient(rt->plan, position, parameter))
+            rt->device->ops->zero(rt->device, gradients[k], parameter->room * size);
+    }
+    return EO_OK;
+}
+
 static eo_status dynamic_gradients_begin(struct eo_runtime *rt, uint32_t position)
 {
     const struct plan_position *p = &rt->plan->positions[position];
@@ -229,19 +261,8 @@ static eo_status dynamic_gradients_begin(struct eo_runtime *rt, uint32_t positio
     end_pass(rt);
     give_buffers(rt, &eo_dynamic_state(rt)->give, moment(rt, EO_PASS_RECOMPUTE, position));
     EO_TRY(take_buffers(rt, &eo_dynamic_state(rt)->take, moment(rt, EO_PASS_BACKWARD, position)));
-    for (uint32_t k = 0; has_gradients && k < layer->parameter_count; k++) {
-        const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
-        if (eo_views_gets_gradient(rt->plan, position, parameter))
-            EO_TRY(eo_dynamic_take_tensor(rt, layer, k, eo_dtype_bytes(rt->plan->params.reduce_dtype),
-                                          rt->views.positions[position].gradients));
-    }
+    EO_TRY(has_gradients ? take_gradients(rt, position) : EO_OK);
     open_pass(rt, EO_OP_BACKWARD, position);
-    for (uint32_t k = 0; rt->params.zero_gradients && has_gradients && k < layer->parameter_count; k++) {
-        const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
-        if (eo_views_gets_gradient(rt->plan, position, parameter))
-            rt->device->ops->zero(rt->device, rt->views.positions[position].gradients[k],
-                                  parameter->room * eo_dtype_bytes(rt->plan->params.reduce_dtype));
-    }
     return EO_OK;
 }
 
@@ -250,10 +271,10 @@ static eo_status dynamic_backward_end(struct eo_runtime *rt, uint32_t position)
     const struct plan_position *p = &rt->plan->positions[position];
     const struct plan_layer *layer = &rt->plan->layers[p->layer];
     end_pass(rt);
-    if (p->use + 1 == layer->use_count)
+    if (layer->first_position == position)
         eo_dynamic_reshard(rt, p->layer);
     give_buffers(rt, &eo_dynamic_state(rt)->give, moment(rt, EO_PASS_BACKWARD, position));
-    return layer->frozen || rt->cursor.phase == PHASE_INPUTS ? EO_OK : eo_dynamic_reduce(rt, position);
+    return layer->frozen || rt->cursor.phase == PHASE_INPUTS || !p->contributes ? EO_OK : eo_dynamic_reduce(rt, position);
 }
 
 static void start(struct eo_runtime *rt, struct eo_timeline_entry *entry)

@@ -63,6 +63,7 @@ struct plan_layer {
                              beside it, so that all else of it is of the trainable ones alone */
     uint32_t part_of;     /* EO_NONE, or whose frozen part it is: then no position names it */
     uint32_t use_count;                        /* positions that use it */
+    uint32_t contribution_count;               /* gradients that they make in a micro-batch */
     uint32_t first_position;
     uint32_t master_row;   /* fp32 master weights, or their low halves (bf16) */
     uint32_t shard_row;    /* what is gathered: the master row itself (fp32), or the high halves (bf16) */
@@ -101,7 +102,10 @@ struct plan_position {
     char name[EO_NAME_MAX];
     uint32_t layer;
     bool forward_in_backward, backward_without_weights;
-    uint32_t use;                    /* the how-manieth use of its layer in backward order, from 0 */
+    uint32_t contribution; /* which of its layer's gradients of a micro-batch it makes or adds to, in backward order */
+    uint32_t adds_to;      /* EO_NONE, or the position whose gradients lie in the buffer: it adds to them */
+    bool contributes;      /* no other adds to its gradients: they go on to the shard */
+    bool adds_to_zeros;    /* in a buffer of its own */
     uint32_t gather_row;             /* full weights; with one rank the shard itself */
     uint32_t frozen_gather_row;      /* of the layer's frozen part; EO_NONE without */
     uint32_t frozen_narrow_row;      /* likewise: narrow_row of the frozen part */

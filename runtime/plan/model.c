@@ -213,6 +213,7 @@ eo_status eo_model_add_position(eo_model *model, const eo_position_params *param
         .layer = params->layer,
         .forward_in_backward = params->forward_in_backward,
         .backward_without_weights = params->backward_without_weights,
+        .adds_gradients = params->adds_gradients,
     };
     EO_TRY(copy_name(log, position.name, params->name ? params->name : layer->name, "position"));
     EO_REQUIRE(log, !(params->forward_in_backward && params->backward_without_weights),

@@ -29,7 +29,7 @@ struct model_parameter {
 struct model_position {
     char name[EO_NAME_MAX];
     uint32_t layer;
-    bool forward_in_backward, backward_without_weights;
+    bool forward_in_backward, backward_without_weights, adds_gradients;
     uint32_t *parameters; /* NULL: all of the layer */
     uint32_t parameter_count;
 };

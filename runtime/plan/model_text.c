@@ -35,6 +35,7 @@ static void log_settings(const eo_log *log, const eo_plan_params *p)
         {p->float8_frozen, "float8_frozen"},
         {p->ema, "ema"},
         {p->norms_beside, "norms_beside"},
+        {p->gradients_apart, "gradients_apart"},
         {p->norm_parts, "norm_parts"},
         {p->offload_gradients, "offload_gradients"},
         {p->late_updates, "late_updates"},
@@ -108,9 +109,10 @@ static void log_position(const eo_log *log, const struct eo_model *model, uint32
     char gradients[64] = "";
     if (position->parameters)
         snprintf(gradients, sizeof(gradients), ", gradients to %u parameters", position->parameter_count);
-    eo_log_write(log, EO_LOG_ERROR, "position %u: layer %u%s%s%s", p, position->layer,
+    eo_log_write(log, EO_LOG_ERROR, "position %u: layer %u%s%s%s%s", p, position->layer,
                  position->forward_in_backward ? ", forward_in_backward" : "",
-                 position->backward_without_weights ? ", backward_without_weights" : "", gradients);
+                 position->backward_without_weights ? ", backward_without_weights" : "",
+                 position->adds_gradients ? ", adds_gradients" : "", gradients);
 }
 
 static void log_buffer(const eo_log *log, const struct eo_model *model, uint32_t b)

@@ -212,6 +212,8 @@ static uint64_t fingerprint(struct eo_plan *plan)
         hash = mix(mix(hash, 3), p->optimizer);
     if (p->input_gradients)
         hash = mix(hash, 8);
+    if (p->gradients_apart)
+        hash = mix(hash, 10);
     plan->settings_print = hash;
     for (uint32_t i = 0; i < plan->parameter_count; i++) {
         const struct plan_parameter *parameter = &plan->parameters[i];

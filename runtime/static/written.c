@@ -69,7 +69,7 @@ eo_status eo_static_check_written(struct eo_runtime *rt, uint32_t position)
     uint32_t bits = 0;
     if (rt->graph.recording)
         return EO_OK;
-    for (uint32_t k = 0; k < layer->parameter_count && !rt->params.zero_gradients; k++) {
+    for (uint32_t k = 0; k < layer->parameter_count && !rt->params.zero_gradients && !p->adds_to_zeros; k++) {
         const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
         const struct plan_range own = {parameter->offset, parameter->element_count};
         if (!eo_views_gets_gradient(rt->plan, position, parameter))

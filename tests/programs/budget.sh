@@ -196,7 +196,7 @@ for optimizer in adamw8bit lion sgd; do
     for dtype in fp32 bf16; do
         given="--optimizer $optimizer --dtype $dtype" held=1
         "$train" $quick --steps 4 --sample 0 --peak-seconds 0 $given >out 2>err && whole=$(hash_of out)
-        for options in '--rates rates.json --budget 2260000' '--offload-layers all --offload-gradients' '--offload-layers 2'; do
+        for options in '--rates rates.json --budget 2320000' '--offload-layers all --offload-gradients' '--offload-layers 2'; do
             rm -f log.jsonl
             "$train" $quick --plan $given $options >plan 2>err &&
                 "$train" $quick --steps 4 --sample 0 --peak-seconds 0 $given $options --log log.jsonl >out 2>err &&

@@ -48,15 +48,17 @@ for memory in dynamic:malloc dynamic:pool; do
     result $? "gathered in float8, $memory ends with the bits of static"
 done
 told=0
-while IFS='|' read -r strategy batches words; do
-    "$train" $quick --steps 1 --ranks 4 --reduce bf16 --strategy "$strategy" --micro-batches "$batches" >out 2>err &&
+# shellcheck disable=SC2086 # words of options
+while IFS='|' read -r strategy others words; do
+    "$train" $quick --steps 1 --ranks 4 --reduce bf16 --strategy "$strategy" $others >out 2>err &&
         grep -q "reduced in $words, steps" out && grep -q 'kernels: those in plain C, a few times slower' out || told=1
 done <<'END'
-zero2|2|bf16
-zero1|1|bf16, in fp32 after local sums of a layer's gradients
-zero1|2|fp32, after local sums (written in bf16)
-ddp|1|fp32, after local sums (written in bf16)
-hsdp:2|1|bf16 within a group and fp32 over the replicas
+zero2|--micro-batches 2|bf16
+zero1||bf16
+zero1|--gradients-apart|bf16, in fp32 after local sums of a layer's gradients
+zero1|--micro-batches 2|fp32, after local sums (written in bf16)
+ddp||fp32, after local sums (written in bf16)
+hsdp:2||bf16 within a group and fp32 over the replicas
 END
 result $told 'what a strategy adds up before it is reduced is fp32, whatever --reduce says, and train tells it'
 for memory in dynamic:malloc dynamic:pool; do

@@ -47,6 +47,25 @@ void case_look_at_weights(const struct case_call *call, const void *const *in, v
     }
 }
 
+/* What is there of the uses that a position adds to. */
+static int32_t given_before(const struct case_call *call, struct integer_place place, uint64_t element)
+{
+    const struct random_case *c = call->c;
+    const uint32_t l = c->positions[place.position].layer, k = place.parameter;
+    const int32_t weight = call->expected->weights[INTEGER_IN(place.step)][l][k][element];
+    int32_t sum = 0;
+    for (bool adds = c->positions[place.position].adds && !c->settings.gradients_apart; adds;
+         adds = c->positions[place.position].adds) {
+        do
+            place.position++;
+        while (c->positions[place.position].layer != l);
+        const struct case_position *before = &c->positions[place.position];
+        if (before->gradients >> k & 1)
+            sum += integer_gradient(c, &place, element, before->backward_without_weights ? 0 : weight);
+    }
+    return sum;
+}
+
 void case_give_gradients(const struct case_call *call, const void *const *in, void *const *out)
 {
     const struct random_case *c = call->c;
@@ -59,10 +78,12 @@ void case_give_gradients(const struct case_call *call, const void *const *in, vo
                         place.parameter == parameter;
     for (uint32_t i = 0; i < c->layers[l].elements[place.parameter]; i++) {
         const int32_t weight = in[0] ? (int32_t)number_at(in[0], random_case_dtype(c, l, place.parameter), i) : 0;
-        const float gradient = spoils && i == 0 ? INFINITY : (float)integer_gradient(c, &place, i, weight);
-        if (c->zero_gradients && number_at(out[0], c->settings.reduce_dtype, i) != 0)
-            case_complain(call->verdict, "gradients: rank %u, position %u gets some that are not zero", place.rank,
-                          place.position);
+        const int32_t before = given_before(call, place, i);
+        const float gradient = spoils && i == 0 ? INFINITY : (float)(before + integer_gradient(c, &place, i, weight));
+        if ((c->zero_gradients || c->positions[place.position].adds) &&
+            number_at(out[0], c->settings.reduce_dtype, i) != (float)before)
+            case_complain(call->verdict, "gradients: rank %u, position %u finds %g, not %d", place.rank, place.position,
+                          (double)number_at(out[0], c->settings.reduce_dtype, i), before);
         if (c->settings.reduce_dtype == EO_DTYPE_FP32)
             ((float *)out[0])[i] = gradient;
         else

@@ -35,11 +35,13 @@ static eo_status add_position_of_case(eo_model *model, const struct random_case 
             parameters[count++] = first + k;
     const bool all = count == c->layers[position->layer].parameter_count;
     snprintf(name, sizeof(name), "use%u", p);
-    return eo_model_add_position(model, eo_position_params(.layer = position->layer, .name = name,
-                                                           .forward_in_backward = position->forward_in_backward,
-                                                           .backward_without_weights = position->backward_without_weights,
-                                                           .parameters = all ? NULL : parameters,
-                                                           .parameter_count = all ? 0 : count), NULL);
+    return eo_model_add_position(model,
+                                 eo_position_params(.layer = position->layer, .name = name,
+                                                    .forward_in_backward = position->forward_in_backward,
+                                                    .backward_without_weights = position->backward_without_weights,
+                                                    .parameters = all ? NULL : parameters, .parameter_count = all ? 0 : count,
+                                                    .adds_gradients = position->adds),
+                                 NULL);
 }
 
 eo_status random_case_model(const struct random_case *c, const eo_log *log, eo_model **out)

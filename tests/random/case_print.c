@@ -29,6 +29,7 @@ static void print_settings(const struct random_case *c, FILE *out)
     } flags[] = {{s->no_prefetch, "no prefetch"},
                  {s->separate_reduce_stream, "reduce stream"},
                  {s->norms_beside, "norms beside"},
+                 {s->gradients_apart, "gradients apart"},
                  {s->separate_reservations, "reservations"},
                  {c->implicit_prefetch, "implicit prefetch"},
                  {c->debug, "debug"},
@@ -83,8 +84,8 @@ void random_case_print(const struct random_case *c, FILE *out)
         fputs("\n", out);
     }
     for (uint32_t p = 0; p < c->position_count; p++)
-        fprintf(out, "#   position %u: layer %u, gradients %x%s%s\n", p, c->positions[p].layer, c->positions[p].gradients,
-                c->positions[p].forward_in_backward ? ", forward in backward" : "",
+        fprintf(out, "#   position %u: layer %u, gradients %x%s%s%s\n", p, c->positions[p].layer, c->positions[p].gradients,
+                c->positions[p].adds ? ", added" : "", c->positions[p].forward_in_backward ? ", forward in backward" : "",
                 c->positions[p].backward_without_weights ? ", backward without weights" : "");
     for (uint32_t b = 0; b < c->buffer_count; b++) {
         const struct case_buffer *buffer = &c->buffers[b];

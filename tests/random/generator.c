@@ -156,6 +156,14 @@ bool random_case_spoils(const struct random_case *c, uint32_t *position, uint32_
     return false;
 }
 
+static bool has_later_use(const struct random_case *c, uint32_t position)
+{
+    for (uint32_t p = position + 1; p < c->position_count; p++)
+        if (c->positions[p].layer == c->positions[position].layer)
+            return true;
+    return false;
+}
+
 /* A matrix has one size that its sides can have. Norms by group are needed for clips apart. A step of SGD is as long as its
  * gradient: clipped ones would be no integers, and its weights are larger than float8 holds. */
 static void settle_optimizer(struct random_case *c)
@@ -189,7 +197,7 @@ void random_case_settle(struct random_case *c)
     const uint32_t group = c->settings.strategy == EO_STRATEGY_HSDP  ? c->settings.shard_group
                            : c->settings.strategy == EO_STRATEGY_DDP ? 1
                                                                      : c->settings.rank_count;
-    bool any = false;
+    bool any = false, any_adds = false;
     for (uint32_t l = 0; l < c->layer_count; l++) {
         struct case_layer *layer = &c->layers[l];
         const uint32_t all = (1u << layer->parameter_count) - 1;
@@ -207,8 +215,14 @@ void random_case_settle(struct random_case *c)
     c->settings.float8_gather = c->settings.float8_gather && any && group > 1 && c->settings.dtype == EO_DTYPE_BF16;
     for (uint32_t l = 0; l < c->layer_count && c->settings.float8_gather; l++)
         c->layers[l].frozen_parts = 0; /* not gathered in float8 yet */
-    for (uint32_t p = 0; p < c->position_count; p++)
+    for (uint32_t p = 0; p < c->position_count; p++) {
         c->positions[p].gradients &= ~c->layers[c->positions[p].layer].frozen_parts;
+        c->positions[p].adds = c->positions[p].adds && has_later_use(c, p);
+        const struct case_layer *layer = &c->layers[c->positions[p].layer];
+        any_adds =
+            any_adds || (c->positions[p].adds && !layer->frozen && layer->frozen_parts != (1u << layer->parameter_count) - 1);
+    }
+    c->settings.gradients_apart = c->settings.gradients_apart && any_adds;
     for (uint32_t b = 0; b < c->buffer_count; b++) {
         struct case_buffer *buffer = &c->buffers[b];
         buffer->saved = buffer->saved && buffer->first.pass == EO_PASS_FORWARD && buffer->last.pass != EO_PASS_FORWARD &&
@@ -283,6 +297,17 @@ static void make_inputs_of_case(struct random_case *c)
         for (uint32_t a = 0; a < CASE_ACTIONS_MAX; a++)
             if (c->actions[s][a] == CASE_EVALUATES && one_in(&dice, 2))
                 c->actions[s][a] = CASE_FINDS_INPUTS;
+}
+
+/* Likewise. */
+static void make_added_of_case(struct random_case *c)
+{
+    struct dice dice = {c->seed ^ 0xadd5, 0};
+    const bool adds = one_in(&dice, 2);
+    for (uint32_t p = 0; p < c->position_count; p++)
+        c->positions[p].adds = adds && !one_in(&dice, 3);
+    c->settings.gradients_apart = adds && one_in(&dice, 4);
+    random_case_settle(c);
 }
 
 /* Likewise. */
@@ -432,6 +457,7 @@ void random_case_make(struct random_case *out, uint64_t seed)
     make_rare_of_case(out);
     make_late_of_case(out);
     make_inputs_of_case(out);
+    make_added_of_case(out);
 }
 
 void random_case_make_with_parts(struct random_case *out, uint64_t seed)

@@ -46,6 +46,7 @@ eo_dtype random_case_dtype(const struct random_case *c, uint32_t layer, uint32_t
 struct case_position {
     uint32_t layer;
     bool forward_in_backward, backward_without_weights;
+    bool adds;          /* this use adds its gradients to those of the layer's next */
     uint32_t gradients; /* bit k: this use gives a gradient to the layer's k-th parameter */
 };
 

@@ -189,6 +189,7 @@ static bool shrink_parts(struct shrinking *s)
     for (uint32_t p = 0; p < s->c->position_count; p++) {
         smaller = *s->c;
         smaller.positions[p].backward_without_weights = smaller.positions[p].forward_in_backward = false;
+        smaller.positions[p].adds = false;
         smaller.positions[p].gradients = (1u << smaller.layers[smaller.positions[p].layer].parameter_count) - 1;
         went = take_smaller(s, &smaller) || went;
     }
@@ -277,7 +278,7 @@ static bool shrink_settings(struct shrinking *s)
             settings->float8_gather = false;
             break;
         case 19:
-            settings->norms_beside = false;
+            settings->norms_beside = settings->gradients_apart = false;
             break;
         case 20:
             for (uint32_t l = 0; l < smaller.layer_count; l++)

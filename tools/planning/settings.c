@@ -108,6 +108,7 @@ struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *s, 
                  .optimizer = s->optimizer,
                  .norms_beside = s->norms_beside,
                  .norm_parts = s->norm_parts,
+                 .gradients_apart = s->gradients_apart,
                  .float8_frozen = s->float8_frozen,
                  .strategy = s->strategy,
                  .shard_group = s->strategy == EO_STRATEGY_HSDP ? s->shard_group : 0,
@@ -231,13 +232,13 @@ void tool_plan_settings_words(const struct tool_plan_settings *s, char text[TOOL
     tool_recompute_text(s, recompute, sizeof(recompute));
     snprintf(text, TOOL_PLAN_WORDS_MAX,
              "--ranks %u --strategy %s --batch %u --seq %u --micro-batches %u --dtype %s --reduce %s --slots %u,%u "
-             "--recompute %s --granularity %s --head-chunks %u --kernels %s --threads %u%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s",
+             "--recompute %s --granularity %s --head-chunks %u --kernels %s --threads %u%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s",
              s->ranks, strategy, s->batch, s->seq, s->micro_batches, eo_dtype_name(s->dtype), eo_dtype_name(s->reduce_dtype),
              s->gather_slots, s->gradient_slots, recompute, tool_granularity_text(s, granularity), s->head_chunks, s->device,
-             s->threads, lora, dropout, optimizer, ema, bucketing, offload, activations, s->offload_gradients ? " --offload-gradients" : "",
-             s->late_updates ? " --late-updates" : "", s->graph ? " --graph" : "",
-             s->no_prefetch ? " --no-prefetch" : "", s->norms_beside ? " --norms-beside" : "", s->norm_parts ? " --log-norms" : "",
+             s->threads, lora, dropout, optimizer, ema, bucketing, offload, activations,
+             s->offload_gradients ? " --offload-gradients" : "", s->late_updates ? " --late-updates" : "",
+             s->graph ? " --graph" : "", s->no_prefetch ? " --no-prefetch" : "", s->norms_beside ? " --norms-beside" : "",
+             s->gradients_apart ? " --gradients-apart" : "", s->norm_parts ? " --log-norms" : "",
              s->float8_gather ? " --gather float8" : "", s->float8_products ? " --products float8" : "",
-             s->fp32_norms ? " --norms fp32" : "",
-             s->packed ? " --pack documents" : "");
+             s->fp32_norms ? " --norms fp32" : "", s->packed ? " --pack documents" : "");
 }

@@ -30,6 +30,7 @@ struct tool_plan_settings {
     uint32_t gather_slots, gradient_slots;
     bool no_prefetch;
     bool norms_beside, norm_parts;
+    bool gradients_apart; /* a tied embedding's two gradients */
     eo_recompute recompute;
     uint32_t recompute_blocks;
     bool half_blocks;

@@ -2,8 +2,8 @@
  *
  * Embeddings. The gradient of a word is the sum over the rows with that token, in their order: the rows are put in the order
  * of their tokens first (each row counts those that come before it; equal tokens keep their order), and then a block of each
- * word sums its run of equal tokens, or writes zeros: the table is written once. No atomic sums, so the bits are the same
- * every time.
+ * word sums its run of equal tokens, or writes zeros: the table is written once, or, where sums are added, only words with rows
+ * are. No atomic sums, so the bits are the same every time.
  */
 #include "layers/cuda/kernels/lanes.cuh"
 
@@ -35,13 +35,15 @@ struct run {
 };
 
 template <typename T, typename G, int N>
-__global__ void __launch_bounds__(THREADS)
-    token_gradient_kernel(G *token_gradient, const T *out_gradient, const int32_t *order, const run *runs, uint64_t width)
+__global__ void __launch_bounds__(THREADS) token_gradient_kernel(G *token_gradient, const T *out_gradient, const int32_t *order,
+                                                                 const run *runs, uint64_t width, bool adds)
 {
     const uint64_t column = ((uint64_t)blockIdx.y * blockDim.x + threadIdx.x) * N, word = blockIdx.x;
     if (column >= width)
         return;
     const uint32_t first = runs[word].first, end = first + runs[word].count;
+    if (adds && first == end)
+        return;
     float sum[N] = {};
 #pragma unroll 8
     for (uint32_t next = first; next < end; next++) {
@@ -51,6 +53,8 @@ __global__ void __launch_bounds__(THREADS)
         for (int i = 0; i < N; i++)
             sum[i] += x[i];
     }
+    if (adds)
+        add_stored(sum, token_gradient + word * width + column);
     store_sums(token_gradient + word * width + column, sum);
 }
 
@@ -79,7 +83,7 @@ void gradients(const struct eo_embedding_gradient *e, const int32_t *order, cons
     const uint64_t packs = e->width / N;
     const unsigned threads = row_threads(packs, THREADS), pieces = (unsigned)divide_up(packs, threads);
     token_gradient_kernel<T, G, N><<<dim3((unsigned)e->vocabulary, pieces), threads, 0, stream>>>(
-        (G *)e->token_gradient, (const T *)e->out_gradient, order, runs, e->width);
+        (G *)e->token_gradient, (const T *)e->out_gradient, order, runs, e->width, e->adds);
     if (e->position_gradient)
         position_gradient_kernel<T, G, N><<<dim3((unsigned)e->positions, pieces), threads, 0, stream>>>(
             (G *)e->position_gradient, (const T *)e->out_gradient, e->rows, e->seq, e->width);

@@ -124,6 +124,20 @@ template <typename G, int N> __device__ __forceinline__ void store_sums(G *to, c
     }
 }
 
+/* Adds what lies at `from`, which is aligned likewise. */
+template <typename G, int N> __device__ __forceinline__ void add_stored(float (&sums)[N], const G *from)
+{
+    constexpr int LANES = 16 / sizeof(G), PART = N % LANES == 0 ? LANES : 1;
+#pragma unroll
+    for (int first = 0; first < N; first += PART) {
+        float part[PART];
+        lanes<G, PART>::load(part, from + first);
+#pragma unroll
+        for (int i = 0; i < PART; i++)
+            sums[first + i] += part[i];
+    }
+}
+
 /* A norm's weights from element `at` on: T's, or fp32 beside it. */
 template <typename T, int N>
 __device__ __forceinline__ void load_weights(float (&out)[N], const void *weights, bool fp32, uint64_t at)

@@ -214,7 +214,8 @@ static void add_passes(struct list_builder *b)
             if (!plan->params.no_prefetch)
                 eo_list_add_saved(b, EO_OP_FETCH, pass, next_saved(plan, pass->position));
         }
-        const bool reduces = pass->backward && !b->inputs_alone && plan->positions[pass->position].buffer_row != EO_NONE;
+        const struct plan_position *position = &plan->positions[pass->position];
+        const bool reduces = pass->backward && !b->inputs_alone && position->buffer_row != EO_NONE && position->contributes;
         if (reduces && !gather_first)
             eo_list_add_reduction(b, t);
         if (!plan->params.no_prefetch)

@@ -68,9 +68,12 @@ void eo_list_add_pass(struct list_builder *b, eo_operation_kind kind, const stru
     }
     if (pass->reads_weights)
         eo_list_read_weights(b, position);
-    if (has_gradients && position->direct)
-        eo_list_access(b, layer->gradient_row, EO_WRITE, eo_subject(SUBJECT_GRADIENT, position->layer), EO_VERSION_MICRO_BATCH, 0,
-                       (uint16_t)layer->use_count);
+    if (has_gradients && position->adds_to != EO_NONE)
+        eo_list_access(b, position->buffer_row, EO_READ, eo_subject(SUBJECT_LOCAL_GRADIENT, position->adds_to),
+                       EO_VERSION_MICRO_BATCH, 0, 1);
+    if (has_gradients && position->direct && position->contributes)
+        eo_list_access(b, layer->gradient_row, EO_WRITE, eo_subject(SUBJECT_GRADIENT, position->layer), EO_VERSION_MICRO_BATCH,
+                       0, (uint16_t)layer->contribution_count);
     else if (has_gradients && position->buffer_row != EO_NONE)
         eo_list_access(b, position->buffer_row, EO_WRITE, eo_subject(SUBJECT_LOCAL_GRADIENT, pass->position),
                        EO_VERSION_MICRO_BATCH, 0, 1);

@@ -9,7 +9,7 @@
 /* A gradient's n-th contribution of a step has version n (counted on over the steps). */
 static int32_t contributions_a_batch(const struct plan_layer *layer)
 {
-    return (int32_t)layer->use_count;
+    return (int32_t)layer->contribution_count;
 }
 
 /* Whether a reduction follows the contributions' sum: then the final gradient is another content. */
@@ -23,7 +23,8 @@ static void read_sum(struct list_builder *b, uint32_t l)
 {
     const struct plan_layer *layer = &b->plan->layers[l];
     eo_list_access(b, layer->sum_row, EO_READ, eo_subject(SUBJECT_GRADIENT, l), EO_VERSION_MICRO_BATCH,
-                   (int32_t)(b->plan->params.micro_batches * layer->use_count) - 1, (uint16_t)contributions_a_batch(layer));
+                   (int32_t)(b->plan->params.micro_batches * layer->contribution_count) - 1,
+                   (uint16_t)contributions_a_batch(layer));
 }
 
 void eo_list_read_final(struct list_builder *b, uint32_t l, bool in_batch)
@@ -34,7 +35,7 @@ void eo_list_read_final(struct list_builder *b, uint32_t l, bool in_batch)
         eo_list_access(b, layer->gradient_row, EO_READ, eo_subject(SUBJECT_FINAL_GRADIENT, l), EO_VERSION_STEP, 0, 1);
     else
         eo_list_access(b, layer->gradient_row, EO_READ, eo_subject(SUBJECT_GRADIENT, l), EO_VERSION_MICRO_BATCH,
-                       batches * (int32_t)layer->use_count - 1, (uint16_t)contributions_a_batch(layer));
+                       batches * (int32_t)layer->contribution_count - 1, (uint16_t)contributions_a_batch(layer));
 }
 
 eo_stream_id eo_list_reduce_stream(const struct eo_plan *plan)
@@ -64,7 +65,7 @@ static void add_whole(struct list_builder *b, const struct list_pass *pass, bool
     eo_list_access(b, position->buffer_row, EO_READ, eo_subject(SUBJECT_LOCAL_GRADIENT, pass->position),
                    EO_VERSION_MICRO_BATCH, 0, 1);
     eo_list_access(b, layer->sum_row, first ? EO_WRITE : EO_UPDATE, eo_subject(SUBJECT_GRADIENT, position->layer),
-                   EO_VERSION_MICRO_BATCH, (int32_t)position->use, (uint16_t)contributions_a_batch(layer));
+                   EO_VERSION_MICRO_BATCH, (int32_t)position->contribution, (uint16_t)contributions_a_batch(layer));
     eo_list_operation_end(b);
     if (!last || layer->sum_row == layer->gradient_row)
         return;
@@ -77,16 +78,16 @@ static void add_whole(struct list_builder *b, const struct list_pass *pass, bool
     eo_list_operation_end(b);
 }
 
-static bool is_first_use(const struct list_builder *b, const struct list_pass *pass)
+static bool is_first_contribution(const struct list_builder *b, const struct list_pass *pass)
 {
-    return pass->micro_batch == 0 && b->plan->positions[pass->position].use == 0;
+    return pass->micro_batch == 0 && b->plan->positions[pass->position].contribution == 0;
 }
 
 /* Where the shard holds a gradient already, or is of another type. */
 static bool lands_in_place(const struct list_builder *b, const struct list_pass *pass)
 {
     const struct plan_layer *layer = &b->plan->layers[b->plan->positions[pass->position].layer];
-    return !layer->whole && (!is_first_use(b, pass) || b->plan->params.reduce_dtype != EO_DTYPE_FP32);
+    return !layer->whole && (!is_first_contribution(b, pass) || b->plan->params.reduce_dtype != EO_DTYPE_FP32);
 }
 
 static void add_reduction_accesses(struct list_builder *b, const struct list_pass *pass, bool in_place)
@@ -99,8 +100,8 @@ static void add_reduction_accesses(struct list_builder *b, const struct list_pas
         eo_list_access(b, position->buffer_row, EO_WRITE, eo_subject(SUBJECT_REDUCED, pass->position),
                        EO_VERSION_MICRO_BATCH, 0, 1);
     else
-        eo_list_access(b, layer->gradient_row, EO_WRITE, eo_subject(SUBJECT_GRADIENT, position->layer),
-                       EO_VERSION_MICRO_BATCH, (int32_t)position->use, (uint16_t)contributions_a_batch(layer));
+        eo_list_access(b, layer->gradient_row, EO_WRITE, eo_subject(SUBJECT_GRADIENT, position->layer), EO_VERSION_MICRO_BATCH,
+                       (int32_t)position->contribution, (uint16_t)contributions_a_batch(layer));
 }
 
 /* Of this pass, and of so many after it. */
@@ -109,7 +110,7 @@ static void add_reduce_scatter(struct list_builder *b, const struct list_pass *p
     struct eo_operation *operation = eo_list_operation(b, EO_OP_REDUCE_SCATTER, eo_list_reduce_stream(b->plan), pass->position,
                                                        b->plan->positions[pass->position].layer, pass->micro_batch, 0);
     operation->in_place = lands_in_place(b, pass);
-    operation->first_gradient = is_first_use(b, pass);
+    operation->first_gradient = is_first_contribution(b, pass);
     operation->more = (uint8_t)more;
     operation->descends = true;
     const bool in_place = operation->in_place;
@@ -150,13 +151,13 @@ static void take_in(struct list_builder *b, const struct list_pending *pending, 
         b->places[operation->id].micro_batch = standing;
     const bool takes_norm = pending->norm && !(pending->accumulate && plan->replicas > 1);
     operation->fused_norm = pending->accumulate && takes_norm;
-    operation->first_gradient = pending->micro_batch == 0 && position->use == 0;
+    operation->first_gradient = pending->micro_batch == 0 && position->contribution == 0;
     const bool overwrite = operation->first_gradient;
     if (pending->accumulate) {
         eo_list_access(b, position->buffer_row, EO_READ, eo_subject(SUBJECT_REDUCED, pending->position),
                        EO_VERSION_MICRO_BATCH, 0, 1);
         eo_list_access(b, layer->gradient_row, overwrite ? EO_WRITE : EO_UPDATE, gradient, EO_VERSION_MICRO_BATCH,
-                       (int32_t)position->use, scale);
+                       (int32_t)position->contribution, scale);
     } else {
         eo_list_read_final(b, position->layer, true);
     }
@@ -196,7 +197,8 @@ static void await_reduction(struct list_builder *b, uint32_t pass_index, uint32_
     const struct list_pass *pass = &b->passes[pass_index];
     const struct plan_position *position = &plan->positions[pass->position];
     const struct plan_layer *layer = &plan->layers[position->layer];
-    const bool last = pass->micro_batch == plan->params.micro_batches - 1 && position->use == layer->use_count - 1;
+    const bool last =
+        pass->micro_batch == plan->params.micro_batches - 1 && position->contribution == layer->contribution_count - 1;
     const bool in_place = lands_in_place(b, pass);
     if (!in_place && !last)
         return;
@@ -239,7 +241,7 @@ static bool waits_for_next(const struct list_builder *b, uint32_t pass_index)
         return false;
     const struct plan_position *position = &plan->positions[pass->position], *after = &plan->positions[next->position];
     return position->body != EO_NONE && after->body != EO_NONE && after->buffer_row != EO_NONE && !after->direct &&
-           position->body / plan->params.gradient_run == after->body / plan->params.gradient_run &&
+           after->contributes && position->body / plan->params.gradient_run == after->body / plan->params.gradient_run &&
            position->layer != after->layer && !plan->layers[position->layer].whole && !plan->layers[after->layer].whole &&
            lands_in_place(b, pass) == lands_in_place(b, next);
 }
@@ -250,8 +252,9 @@ void eo_list_add_reduction(struct list_builder *b, uint32_t pass_index)
     const struct plan_layer *layer = &b->plan->layers[position->layer];
     if (!position->direct && layer->whole) {
         const struct list_pass *pass = &b->passes[pass_index];
-        add_whole(b, pass, is_first_use(b, pass),
-                  pass->micro_batch == b->plan->params.micro_batches - 1 && position->use == layer->use_count - 1);
+        add_whole(b, pass, is_first_contribution(b, pass),
+                  pass->micro_batch == b->plan->params.micro_batches - 1 &&
+                      position->contribution == layer->contribution_count - 1);
     } else if (!position->direct && waits_for_next(b, pass_index)) {
         b->held_reductions++;
         return;

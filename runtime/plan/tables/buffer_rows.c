@@ -19,7 +19,8 @@ static void find_direct(struct eo_plan *plan, bool alone)
         if (alone) /* in MXFP8 there is something to widen */
             position->gather_row = position->narrow_row = layer->float8_frozen ? layer->narrow_row : layer->shard_row;
         position->direct = alone && !layer->frozen && plan->params.micro_batches == 1 &&
-                           (layer->use_count == 1 || (position->use == 0 && !layer->whole && plan->params.rank_count == 1)) &&
+                           (layer->contribution_count == 1 ||
+                            (position->contribution == 0 && !layer->whole && plan->params.rank_count == 1)) &&
                            plan->params.reduce_dtype == EO_DTYPE_FP32;
         if (position->direct)
             position->buffer_row = layer->gradient_row;
@@ -78,6 +79,34 @@ static eo_status place_gather(struct eo_plan *plan, struct plan_position *positi
     return EO_OK;
 }
 
+/* Gradients that wait for others to be added would hold up their slot. */
+static bool has_own_buffer(const struct eo_plan *plan, const struct plan_position *position)
+{
+    return plan->layers[position->layer].edge || position->adds_to != EO_NONE || !position->contributes;
+}
+
+static bool is_buffered(const struct eo_plan *plan, const struct plan_position *position)
+{
+    return !plan->layers[position->layer].frozen && !position->direct;
+}
+
+static eo_status make_own_buffers(struct eo_plan *plan)
+{
+    for (uint32_t p = plan->position_count; p-- > 0;) { /* backward order: first what is added to */
+        struct plan_position *position = &plan->positions[p];
+        if (!is_buffered(plan, position) || !has_own_buffer(plan, position))
+            continue;
+        if (position->adds_to != EO_NONE)
+            position->buffer_row = plan->positions[position->adds_to].buffer_row;
+        else
+            EO_TRY(
+                eo_plan_add_row(plan, &position->buffer_row, EO_CATEGORY_GRADIENT_BUFFER, EO_SPACE_GRADIENT,
+                                plan->layers[position->layer].layout.padded_count * eo_dtype_bytes(plan->params.reduce_dtype),
+                                false, "gradient.%s.buffer", position->name));
+    }
+    return EO_OK;
+}
+
 /* Slots for the body, as many for each as positions go in one collective, sized by the largest layer that uses each; rows of
  * their own for edges, one a position. */
 eo_status eo_plan_make_buffer_rows(struct eo_plan *plan)
@@ -100,7 +129,7 @@ eo_status eo_plan_make_buffer_rows(struct eo_plan *plan)
         uint64_t *g = &gather_bytes[body % gather_slots], *d = &gradient_count[body % gradient_slots];
         *g = eo_max_u64(*g, gathered_bytes(plan, layer));
         widened = eo_max_u64(widened, widened_bytes(plan, layer));
-        if (!layer->frozen && !plan->positions[p].direct)
+        if (is_buffered(plan, &plan->positions[p]) && !has_own_buffer(plan, &plan->positions[p]))
             *d = eo_max_u64(*d, layer->layout.padded_count);
         body++;
     }
@@ -118,7 +147,6 @@ eo_status eo_plan_make_buffer_rows(struct eo_plan *plan)
     for (uint32_t p = 0; p < plan->position_count; p++) {
         struct plan_position *position = &plan->positions[p];
         const struct plan_layer *layer = &plan->layers[position->layer];
-        const bool buffered = !layer->frozen && !position->direct;
         const uint64_t bytes = gathered_bytes(plan, layer);
         if (layer->edge) {
             uint32_t row = EO_NONE;
@@ -126,17 +154,14 @@ eo_status eo_plan_make_buffer_rows(struct eo_plan *plan)
                 EO_TRY(eo_plan_add_row(plan, &row, EO_CATEGORY_GATHER_BUFFER, EO_SPACE_GATHER, bytes, false, "gather.%s",
                                        position->name));
             EO_TRY(place_gather(plan, position, row, EO_NONE));
-            if (buffered)
-                EO_TRY(eo_plan_add_row(plan, &position->buffer_row, EO_CATEGORY_GRADIENT_BUFFER, EO_SPACE_GRADIENT,
-                                       layer->layout.padded_count * reduce_bytes, false, "gradient.%s.buffer", position->name));
         } else {
             EO_TRY(place_gather(plan, position, bytes ? gather_row[body % gather_slots] : EO_NONE, widened_row));
-            if (buffered)
+            if (is_buffered(plan, position) && !has_own_buffer(plan, position))
                 position->buffer_row = gradient_row[body % gradient_slots];
             body++;
         }
     }
-    return EO_OK;
+    return make_own_buffers(plan);
 }
 
 /* Of the frozen part of a position's layer: where it is gathered to, as the layer itself, in rows of their own. So a part is

@@ -214,19 +214,31 @@ void eo_plan_find_edges(struct eo_plan *plan, const struct eo_model *model)
     }
 }
 
-/* What the runtime zeroes before the gradients of a position are written: everything no gradient goes to. */
-static void add_zero_ranges(struct eo_plan *plan, struct plan_position *position, const struct model_position *from)
+/* From a position itself, or from those that it adds to. */
+static bool gets_gradient(const struct eo_plan *plan, const struct eo_model *model, uint32_t p, uint32_t parameter)
 {
+    for (; p != EO_NONE; p = plan->positions[p].adds_to) {
+        const struct model_position *from = &model->positions[p];
+        if (!from->parameters)
+            return true;
+        for (uint32_t i = 0; i < from->parameter_count; i++)
+            if (from->parameters[i] == parameter)
+                return true;
+    }
+    return false;
+}
+
+/* Everything no gradient goes to: the runtime zeroes it before the gradients of a position are written. */
+static void add_zero_ranges(struct eo_plan *plan, const struct eo_model *model, uint32_t p)
+{
+    struct plan_position *position = &plan->positions[p];
     const struct plan_layer *layer = &plan->layers[position->layer];
     position->zero_begin = plan->zero_count;
     uint64_t written_end = 0;
     for (uint32_t k = 0; k <= layer->parameter_count; k++) {
         const struct plan_parameter *parameter = &plan->parameters[layer->parameter_begin + k];
         const bool end = k == layer->parameter_count;
-        bool gets_gradient = end || !from->parameters;
-        for (uint32_t i = 0; !gets_gradient && i < from->parameter_count; i++)
-            gets_gradient = from->parameters[i] == parameter->model_index;
-        if (!gets_gradient)
+        if (!end && !gets_gradient(plan, model, p, parameter->model_index))
             continue;
         const uint64_t begin = end ? layer->layout.padded_count : parameter->offset;
         if (begin > written_end)
@@ -255,11 +267,20 @@ eo_status eo_plan_make_positions(struct eo_plan *plan, const struct eo_model *mo
         to->layer = from->layer;
         to->forward_in_backward = from->forward_in_backward;
         to->backward_without_weights = from->backward_without_weights;
-        to->use = layer->use_count++;
+        const bool adds = from->adds_gradients && !layer->frozen;
+        to->adds_to = adds && !plan->params.gradients_apart ? layer->first_position : EO_NONE;
+        to->adds_to_zeros = adds && plan->params.gradients_apart;
+        to->contributes = true;
+        if (to->adds_to != EO_NONE)
+            plan->positions[to->adds_to].contributes = false;
+        else
+            layer->contribution_count++;
+        to->contribution = layer->contribution_count - 1;
+        layer->use_count++;
         layer->first_position = p;
         if (layer->frozen_part != EO_NONE)
             plan->layers[layer->frozen_part].first_position = p;
-        add_zero_ranges(plan, to, from);
+        add_zero_ranges(plan, model, p);
     }
     return EO_OK;
 }

@@ -108,7 +108,7 @@ eo_status eo_plan_make_sum_rows(struct eo_plan *plan)
 {
     for (uint32_t l = 0; l < plan->layer_count; l++) {
         struct plan_layer *layer = &plan->layers[l];
-        const bool is_sum = layer->use_count * plan->params.micro_batches > 1;
+        const bool is_sum = layer->contribution_count * plan->params.micro_batches > 1;
         layer->whole = plan->whole_gradients && !layer->frozen && (is_sum || plan->params.shard_group == 1);
         if (layer->whole && plan->params.shard_group > 1)
             EO_TRY(eo_plan_add_row(plan, &layer->sum_row, EO_CATEGORY_GRADIENT, EO_SPACE_GRADIENT,

@@ -10,6 +10,11 @@
 
 #include "base/check.h"
 
+static bool trains(const struct model_layer *layer)
+{
+    return !layer->frozen && layer->frozen_count < layer->parameter_count;
+}
+
 static eo_status check_model(const struct eo_plan *plan, const struct eo_model *model)
 {
     static const char *const passes[] = {"forward", "recompute", "backward"}; /* by eo_pass */
@@ -25,6 +30,18 @@ static eo_status check_model(const struct eo_plan *plan, const struct eo_model *
             uses += model->positions[p].layer == l;
         EO_REQUIRE(log, uses > 0, "layer '%s' has no position, so nothing would use it", model->layers[l].name);
     }
+    bool any_adds = false;
+    for (uint32_t p = 0; p < model->position_count; p++) {
+        uint32_t later = 0;
+        for (uint32_t q = p + 1; q < model->position_count; q++)
+            later += model->positions[q].layer == model->positions[p].layer;
+        EO_REQUIRE(log, later > 0 || !model->positions[p].adds_gradients,
+                   "position '%s' adds gradients, but no later position uses layer '%s': there is nothing to add to",
+                   model->positions[p].name, model->layers[model->positions[p].layer].name);
+        any_adds = any_adds || (model->positions[p].adds_gradients && trains(&model->layers[model->positions[p].layer]));
+    }
+    EO_REQUIRE(log, any_adds || !plan->params.gradients_apart,
+               "gradients_apart would have no effect: no position adds to the gradients of another; leave it out");
     for (uint32_t b = 0; b < model->buffer_count; b++) {
         const struct model_buffer *buffer = &model->buffers[b];
         if (buffer->persistent)

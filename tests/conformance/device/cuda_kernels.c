@@ -362,15 +362,18 @@ static void head_norms(void)
 static void embeddings(void)
 {
     static const uint32_t vocabularies[] = {1, 7, 1000};
-    FOR_TYPES(t) FOR_SIZES(s) for (int v = 0; v < 3; v++) {
-        const uint32_t vocabulary = vocabularies[v], seq = s->rows > 4 ? (uint32_t)s->rows / 3 + 1 : (uint32_t)s->rows;
+    FOR_TYPES(t) FOR_SIZES(s) for (int v = 0; v < 4; v++)
+    {
+        const bool adds = v == 3;
+        const uint32_t vocabulary = vocabularies[v % 3], seq = s->rows > 4 ? (uint32_t)s->rows / 3 + 1 : (uint32_t)s->rows;
         const uint64_t positions = seq + 2;
         const struct tensor tokens = tensor_tokens(s->rows, vocabulary), in_document = tensor_tokens(s->rows, seq);
         const struct tensor table = tensor_random(t->compute, vocabulary, s->width, -1, 1);
         const struct tensor place = tensor_random(t->compute, positions, s->width, -1, 1);
         const struct tensor gradient = tensor_random(t->compute, s->rows, s->width, -1, 1);
         struct tensor out = tensor_unset(t->compute, s->rows, s->width);
-        struct tensor tokens_to = tensor_unset(t->gradient, vocabulary, s->width);
+        struct tensor tokens_to =
+            adds ? tensor_random(t->gradient, vocabulary, s->width, -1, 1) : tensor_unset(t->gradient, vocabulary, s->width);
         struct tensor places_to = tensor_unset(t->gradient, positions, s->width);
         const struct tensor scratch =
             tensor_bytes(sides.ops[DEVICE]->embedding_scratch_bytes(s->rows, s->width, vocabulary));
@@ -379,11 +382,20 @@ static void embeddings(void)
                 .types = *t, .out = out.at[side], .tokens = tokens.at[side], .token_table = table.at[side],
                 .position_table = v > 0 ? place.at[side] : NULL, .rows = s->rows, .width = s->width, .seq = seq,
                 .positions = v > 1 ? in_document.at[side] : NULL}), "embedding_forward");
-            expect_status(sides.ops[side]->embedding_backward(team_of(side), &(struct eo_embedding_gradient){
-                .types = *t, .token_gradient = tokens_to.at[side], .position_gradient = places_to.at[side],
-                .out_gradient = gradient.at[side], .tokens = tokens.at[side], .rows = s->rows, .width = s->width,
-                .vocabulary = vocabulary, .positions = positions, .seq = seq, .scratch = scratch.at[side]}),
-                "embedding_backward");
+            expect_status(sides.ops[side]->embedding_backward(
+                              team_of(side), &(struct eo_embedding_gradient){.types = *t,
+                                                                             .token_gradient = tokens_to.at[side],
+                                                                             .position_gradient = places_to.at[side],
+                                                                             .out_gradient = gradient.at[side],
+                                                                             .tokens = tokens.at[side],
+                                                                             .rows = s->rows,
+                                                                             .width = s->width,
+                                                                             .vocabulary = vocabulary,
+                                                                             .positions = positions,
+                                                                             .seq = seq,
+                                                                             .adds = adds,
+                                                                             .scratch = scratch.at[side]}),
+                          "embedding_backward");
         }
         expect_equal("embedding_forward", &out, 0);
         expect_equal("embedding_backward, tokens", &tokens_to, tolerance_of(t->gradient, s->rows));

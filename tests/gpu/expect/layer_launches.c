@@ -230,26 +230,37 @@ cudaError_t eo_cuda_embedding_forward(const struct eo_embedding *e, cudaStream_t
 }
 
 /* The rows of a word are read one after the other by its block: RUN stands for the most frequent word's. Words without rows
- * are zeros. The two gradients are sums in two orders, and each must read its rows. */
+ * are zeros, or with `adds` left alone. The two gradients are sums in two orders, and each must read its rows. */
 cudaError_t eo_cuda_embedding_backward(const struct eo_embedding_gradient *e, cudaStream_t stream)
 {
     enum { THREADS = 256, UNROLLED = 8, RUN_BYTES = 8 };
     const eo_dtype dtype = e->types.compute, gradient = e->types.gradient;
     const uint64_t all = launch_bytes(dtype, e->rows * e->width), ids = e->rows * sizeof(int32_t);
-    const uint64_t table = launch_bytes(gradient, e->vocabulary * e->width), most_rows = launch_div_up(e->rows, 32);
-    const uint64_t positions = e->position_gradient ? launch_bytes(gradient, e->positions * e->width) : 0;
     const uint64_t packs = e->width / lanes_of(dtype, e->width), hit = least(e->rows, e->vocabulary);
+    const uint64_t table = launch_bytes(gradient, (e->adds ? hit : e->vocabulary) * e->width),
+                   most_rows = launch_div_up(e->rows, 32);
+    const uint64_t added = e->adds ? table : 0;
+    const uint64_t positions = e->position_gradient ? launch_bytes(gradient, e->positions * e->width) : 0;
     const uint32_t threads = row_threads(packs, ROW_THREADS);
-    launch_note(stream, (struct launch){.group = "embedding", .kernel = "memset", .written = e->vocabulary * RUN_BYTES,
-                                        .must = table + all + ids, .blocks = 1024, .threads = THREADS});
+    launch_note(stream, (struct launch){.group = "embedding",
+                                        .kernel = "memset",
+                                        .written = e->vocabulary * RUN_BYTES,
+                                        .must = table + added + all + ids,
+                                        .blocks = 1024,
+                                        .threads = THREADS});
     launch_note(stream, (struct launch){.group = "embedding", .kernel = "order_kernel", .read = ids,
                                         .written = ids + hit * RUN_BYTES, .blocks = launch_div_up(e->rows, THREADS),
                                         .threads = THREADS, .round_trips = (double)launch_div_up(e->rows, THREADS),
                                         .barriers = 2 * (double)launch_div_up(e->rows, THREADS)});
-    const cudaError_t error = launch_note(stream, (struct launch){
-        .group = "embedding", .kernel = "token_gradient_kernel", .read = all + ids + e->vocabulary * RUN_BYTES,
-        .written = table, .blocks = e->vocabulary * launch_div_up(packs, threads), .threads = threads,
-        .round_trips = 1 + (double)hit / (double)e->vocabulary * (2 + (double)most_rows / UNROLLED / 16)});
+    const cudaError_t error =
+        launch_note(stream, (struct launch){.group = "embedding",
+                                            .kernel = "token_gradient_kernel",
+                                            .read = all + ids + added + e->vocabulary * RUN_BYTES,
+                                            .written = table,
+                                            .blocks = e->vocabulary * launch_div_up(packs, threads),
+                                            .threads = threads,
+                                            .round_trips = 1 + (double)hit / (double)e->vocabulary *
+                                                                   (2 + (double)most_rows / UNROLLED / 16)});
     if (error != cudaSuccess || !positions)
         return error;
     return launch_note(stream, (struct launch){

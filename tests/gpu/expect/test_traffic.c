@@ -263,10 +263,21 @@ static void ends_of_a_model(eo_dtype d)
     dp = matrix(EO_DTYPE_FP32, SEQ, WIDTH), scratch = tensor(eo_cuda_embedding_scratch_bytes(ROWS, WIDTH, WORDS));
     for (int32_t i = 0; i < ROWS; i++)
         tokens[i] = i * 7 % WORDS;
-    BOTH(embedding_backward, &(struct eo_embedding_gradient){.types = types, .token_gradient = dt, .position_gradient = dp,
-        .out_gradient = out, .tokens = tokens, .rows = ROWS, .width = WIDTH, .vocabulary = WORDS, .positions = SEQ, .seq = SEQ,
-        .scratch = scratch});
-    compare("the gradient of the first layer", UPPER);
+    for (int adds = 0; adds < 2; adds++) {
+        BOTH(embedding_backward, &(struct eo_embedding_gradient){.types = types,
+                                                                 .token_gradient = dt,
+                                                                 .position_gradient = dp,
+                                                                 .out_gradient = out,
+                                                                 .tokens = tokens,
+                                                                 .rows = ROWS,
+                                                                 .width = WIDTH,
+                                                                 .vocabulary = WORDS,
+                                                                 .positions = SEQ,
+                                                                 .seq = SEQ,
+                                                                 .adds = adds,
+                                                                 .scratch = scratch});
+        compare("the gradient of the first layer", UPPER);
+    }
     tokens = tensor(ROWS * 4), logits = matrix(d, ROWS, STRIDE), losses = tensor(ROWS * 4), loss = tensor(sizeof(double));
     for (int backward = 0; backward < 2; backward++)
         BOTH(cross_entropy, &(struct eo_loss){.types = types, .logits = logits, .losses = losses, .loss_sum = loss,

@@ -111,7 +111,7 @@ static void head_norm(eo_dtype d)
     expect_equal("head_norm, in", &gradient, tolerance_of(d, HEAD));
 }
 
-static void embedding(eo_dtype d, eo_dtype of_gradients)
+static void embedding_of(eo_dtype d, eo_dtype of_gradients, bool adds)
 {
     struct tensor out = next(d, ROWS, WIDTH), tokens_to = next(of_gradients, WORDS, WIDTH);
     struct tensor places_to = next(of_gradients, PLACES, WIDTH);
@@ -122,14 +122,30 @@ static void embedding(eo_dtype d, eo_dtype of_gradients)
         expect_status(sides.ops[side]->embedding_forward(NULL, &(struct eo_embedding){
             .types = {d, of_gradients}, .out = out.at[side], .tokens = tokens.at[side], .token_table = table.at[side],
             .position_table = places.at[side], .rows = ROWS, .width = WIDTH, .seq = SEQ}), "embedding_forward");
-        expect_status(sides.ops[side]->embedding_backward(NULL, &(struct eo_embedding_gradient){
-            .types = {d, of_gradients}, .token_gradient = tokens_to.at[side], .position_gradient = places_to.at[side],
-            .out_gradient = gradient.at[side], .tokens = tokens.at[side], .rows = ROWS, .width = WIDTH, .vocabulary = WORDS,
-            .positions = PLACES, .seq = SEQ, .scratch = scratch.at[side]}), "embedding_backward");
+        expect_status(
+            sides.ops[side]->embedding_backward(NULL, &(struct eo_embedding_gradient){.types = {d, of_gradients},
+                                                                                      .token_gradient = tokens_to.at[side],
+                                                                                      .position_gradient = places_to.at[side],
+                                                                                      .out_gradient = gradient.at[side],
+                                                                                      .tokens = tokens.at[side],
+                                                                                      .rows = ROWS,
+                                                                                      .width = WIDTH,
+                                                                                      .vocabulary = WORDS,
+                                                                                      .positions = PLACES,
+                                                                                      .seq = SEQ,
+                                                                                      .adds = adds,
+                                                                                      .scratch = scratch.at[side]}),
+            "embedding_backward");
     }
     expect_equal("embedding_forward", &out, 0);
     expect_equal("embedding_backward, tokens", &tokens_to, tolerance_of(of_gradients, ROWS));
     expect_equal("embedding_backward, positions", &places_to, tolerance_of(of_gradients, ROWS));
+}
+
+static void embedding(eo_dtype d, eo_dtype of_gradients)
+{
+    embedding_of(d, of_gradients, false);
+    embedding_of(d, of_gradients, true);
 }
 
 static void embedding_to_floats(eo_dtype d)

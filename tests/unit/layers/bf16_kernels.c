@@ -74,7 +74,7 @@ struct inputs {
     void *halves[INPUTS];
     float *floats[INPUTS];
     int32_t *tokens;
-    bool flag, in_place, fp32_weights; /* of norms */
+    bool flag, adds, in_place, fp32_weights; /* of norms */
 };
 
 struct result {
@@ -349,11 +349,21 @@ static void embeddings(struct call *c)
         .seq = SEQ}), EO_OK);
     void *of_tokens = result_over(c, "tokens' gradient", g, 3, VOCABULARY * width, 1e-5);
     void *of_positions = result_over(c, "positions' gradient", g, 3, POSITIONS * width, 1e-5);
-    cr_assert_eq(c->ops->embedding_backward(c->team, &(struct eo_embedding_gradient){
-        .types = c->types, .token_gradient = of_tokens, .position_gradient = in->flag ? of_positions : NULL,
-        .out_gradient = of(c, 2), .tokens = in->tokens, .rows = in->rows, .width = width, .vocabulary = VOCABULARY,
-        .positions = POSITIONS, .seq = SEQ,
-        .scratch = guarded_bytes(c->ops->embedding_scratch_bytes(in->rows, width, VOCABULARY))}), EO_OK);
+    cr_assert_eq(c->ops->embedding_backward(
+                     c->team, &(struct eo_embedding_gradient){.types = c->types,
+                                                              .token_gradient = of_tokens,
+                                                              .position_gradient = in->flag ? of_positions : NULL,
+                                                              .out_gradient = of(c, 2),
+                                                              .tokens = in->tokens,
+                                                              .rows = in->rows,
+                                                              .width = width,
+                                                              .vocabulary = VOCABULARY,
+                                                              .positions = POSITIONS,
+                                                              .seq = SEQ,
+                                                              .adds = in->adds,
+                                                              .scratch = guarded_bytes(c->ops->embedding_scratch_bytes(
+                                                                  in->rows, width, VOCABULARY))}),
+                 EO_OK);
 }
 
 Test(bf16, embeddings_match_and_tokens_that_repeat_are_rounded_once)
@@ -361,8 +371,9 @@ Test(bf16, embeddings_match_and_tokens_that_repeat_are_rounded_once)
     FOR_SHAPES(in)
     {
         in.rows = in.rows / SEQ * SEQ + SEQ;
-        for (int flag = 0; flag < 2; flag++) {
-            in.flag = flag;
+        for (int flags = 0; flags < 4; flags++) {
+            in.flag = flags & 1;
+            in.adds = flags & 2;
             in.tokens = guarded_tokens(in.rows, VOCABULARY);
             input(&in, 0, VOCABULARY * in.width, -1, 1);
             input(&in, 1, POSITIONS * in.width, -1, 1);

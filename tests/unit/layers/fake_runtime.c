@@ -21,6 +21,7 @@ struct eo_runtime {
     enum fake_call next;
     uint32_t position;
     float **weights, **gradients; /* of every parameter */
+    float **left;                 /* what an earlier use adds to */
     void **buffers;               /* NULL: not live */
     uint64_t live_bytes, peak_bytes;
     void **view_weights, **view_gradients; /* of the pass, by place in the layer */
@@ -68,6 +69,7 @@ eo_runtime *fake_create(const eo_model *model, float loss_scale)
     rt->loss_scale = loss_scale;
     rt->weights = calloc(model->parameter_count, sizeof(*rt->weights));
     rt->gradients = calloc(model->parameter_count, sizeof(*rt->gradients));
+    rt->left = calloc(model->parameter_count, sizeof(*rt->left));
     rt->view_weights = calloc(model->parameter_count, sizeof(void *));
     rt->view_gradients = calloc(model->parameter_count, sizeof(void *));
     rt->view_inside = calloc(model->parameter_count, sizeof(*rt->view_inside));
@@ -75,6 +77,7 @@ eo_runtime *fake_create(const eo_model *model, float loss_scale)
     for (uint32_t k = 0; k < model->parameter_count; k++) {
         rt->weights[k] = calloc(model->parameters[k].element_count, sizeof(float));
         rt->gradients[k] = calloc(model->parameters[k].element_count, sizeof(float));
+        rt->left[k] = calloc(model->parameters[k].element_count, sizeof(float));
     }
     fake_restart(rt);
     return rt;
@@ -131,9 +134,11 @@ void fake_destroy(eo_runtime *rt)
     for (uint32_t k = 0; k < rt->model->parameter_count; k++) {
         free(rt->weights[k]);
         free(rt->gradients[k]);
+        free(rt->left[k]);
     }
     free(rt->weights);
     free(rt->gradients);
+    free(rt->left);
     free(rt->view_weights);
     free(rt->view_gradients);
     free(rt->view_inside);
@@ -322,6 +327,9 @@ eo_status eo_gradients_begin(eo_runtime *rt, uint32_t position, const eo_view **
         if (rt->model->parameters[k].layer == layer) {
             rt->view_gradients[place] =
                 rt->inputs_alone || is_frozen(rt, k) ? NULL : tensor_of(rt, k, rt->view_gradients + place, rt->gradient_dtype);
+            if (rt->view_gradients[place] && rt->model->positions[position].adds_gradients)
+                eo_elements_store(rt->gradient_dtype, rt->view_gradients[place], 0, rt->left[k],
+                                  rt->model->parameters[k].element_count);
             place++;
         }
     rt->view.gradients = rt->view_gradients;
@@ -338,19 +346,34 @@ static bool gives_gradient(const struct model_position *position, uint32_t param
     return position->parameters == NULL;
 }
 
+/* Whether the use before it, whose backward pass comes next, adds to its gradients. */
+static bool is_added_to(const eo_runtime *rt, uint32_t position)
+{
+    const struct model_position *positions = rt->model->positions;
+    for (uint32_t p = position; p-- > 0;)
+        if (positions[p].layer == positions[position].layer)
+            return positions[p].adds_gradients;
+    return false;
+}
+
 eo_status eo_backward_end(eo_runtime *rt, uint32_t position)
 {
     expect(rt, CALL_BACKWARD_END, position);
     const struct model_position *use = &rt->model->positions[position];
+    const bool is_left = is_added_to(rt, position);
     uint32_t place = 0;
     for (uint32_t k = 0; k < rt->model->parameter_count; k++) {
         if (rt->model->parameters[k].layer != use->layer)
             continue;
         const void *gradient = rt->view_gradients[place++];
-        if (!gives_gradient(use, k) || is_frozen(rt, k))
-            continue;
-        for (uint64_t i = 0; i < rt->model->parameters[k].element_count; i++)
-            rt->gradients[k][i] += eo_element_load(rt->gradient_dtype, gradient, i);
+        const bool is_there = !is_frozen(rt, k) && (use->adds_gradients || gives_gradient(use, k));
+        for (uint64_t i = 0; i < rt->model->parameters[k].element_count; i++) {
+            const float value = is_there ? eo_element_load(rt->gradient_dtype, gradient, i) : 0;
+            if (is_left)
+                rt->left[k][i] = value;
+            else
+                rt->gradients[k][i] += value;
+        }
     }
     close_view(rt);
     if (position == 0)

@@ -15,7 +15,7 @@ struct embedding_data {
     uint64_t width;
     const int32_t *tokens;
     const float *tables, *out_gradient; /* tables: of tokens, then of positions */
-    bool positions;
+    bool positions, adds;
 };
 
 static void run_embedding_forward(const struct eo_kernel_ops *ops, eo_team *team, float *out, void *arg)
@@ -32,10 +32,20 @@ static void run_embedding_backward(const struct eo_kernel_ops *ops, eo_team *tea
 {
     const struct embedding_data *d = arg;
     memcpy(out, d->tables, (VOCABULARY + POSITIONS) * d->width * sizeof(float));
-    cr_assert_eq(ops->embedding_backward(team, &(struct eo_embedding_gradient){
-        .types = FP32, .token_gradient = out, .position_gradient = d->positions ? out + VOCABULARY * d->width : NULL,
-        .out_gradient = d->out_gradient, .tokens = d->tokens, .rows = ROWS, .width = d->width, .vocabulary = VOCABULARY,
-        .positions = POSITIONS, .seq = SEQ}), EO_OK);
+    cr_assert_eq(
+        ops->embedding_backward(
+            team, &(struct eo_embedding_gradient){.types = FP32,
+                                                  .token_gradient = out,
+                                                  .position_gradient = d->positions ? out + VOCABULARY * d->width : NULL,
+                                                  .out_gradient = d->out_gradient,
+                                                  .tokens = d->tokens,
+                                                  .rows = ROWS,
+                                                  .width = d->width,
+                                                  .vocabulary = VOCABULARY,
+                                                  .positions = POSITIONS,
+                                                  .seq = SEQ,
+                                                  .adds = d->adds}),
+        EO_OK);
 }
 
 Test(embedding, looks_up_and_its_gradient_sums_tokens_that_repeat)
@@ -54,6 +64,12 @@ Test(embedding, looks_up_and_its_gradient_sums_tokens_that_repeat)
             every_level_and_team(run_embedding_forward, &d, ROWS * width, expected, 0, 0, "embedding");
             expected = reference_result(run_embedding_backward, &d, table);
             every_level_and_team(run_embedding_backward, &d, table, expected, 1e-6, 1e-6, "embedding backward");
+            d.adds = true;
+            const float *added = reference_result(run_embedding_backward, &d, table);
+            every_level_and_team(run_embedding_backward, &d, table, added, 1e-6, 1e-6, "embedding backward, added");
+            for (uint64_t k = 0; k < VOCABULARY * width; k++)
+                cr_assert_float_eq(added[k], expected[k] + d.tables[k], 1e-5, "element %d of the sum", (int)k);
+            d.adds = false;
         }
     }
 }

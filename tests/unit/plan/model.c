@@ -205,6 +205,8 @@ Test(model, models_that_cannot_run_have_no_plan)
                                         NULL),
                  EO_OK);
     expect_no_plan(model, "layer 'second' has no position");
+    cr_assert_eq(eo_model_add_position(model, eo_position_params(.layer = 1, .adds_gradients = true), NULL), EO_OK);
+    expect_no_plan(model, "position 'second' adds gradients, but no later position uses layer 'second'");
     eo_model_destroy(&model);
 
     static const struct {

@@ -51,6 +51,59 @@ static eo_plan *must_plan(const eo_model *model, eo_plan_params params)
     return plan;
 }
 
+/* Two uses with a layer between, the first of which adds to the second's gradient. */
+static eo_plan *plan_of_sums(eo_plan_params params)
+{
+    eo_model *model;
+    uint32_t layer;
+    cr_assert_eq(eo_model_create(&model, eo_model_params(.name = "sums", .log = &eo_test_log)), EO_OK);
+    for (uint32_t l = 0; l < 2; l++) {
+        const char *const name = l ? "between" : "tied";
+        cr_assert_eq(eo_model_add_layer(model, eo_layer_params(.name = name), &layer), EO_OK);
+        cr_assert_eq(eo_model_add_parameter(
+                         model, eo_parameter_params(.layer = layer, .name = name, .dim_count = 1, .dims = {1000}), NULL),
+                     EO_OK);
+    }
+    for (uint32_t p = 0; p < 3; p++)
+        cr_assert_eq(eo_model_add_position(model, eo_position_params(.layer = p % 2, .adds_gradients = p == 0), NULL), EO_OK);
+    eo_plan *plan = must_plan(model, params);
+    eo_model_destroy(&model);
+    return plan;
+}
+
+static uint32_t count_of(const eo_plan *plan, eo_operation_kind kind, uint32_t layer)
+{
+    const struct eo_operation_list *list = &plan->schedule.lists[EO_LIST_STEADY];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < list->count; i++)
+        count += list->operations[i].kind == kind && list->operations[i].layer == layer;
+    return count;
+}
+
+/* Gradients that are added to need one buffer and one reduction, and on one rank none; apart they have two of each. */
+Test(plan_uses, gradients_that_are_added_up_are_reduced_once)
+{
+    for (uint32_t ranks = 1; ranks <= 2; ranks++) {
+        eo_plan *together = plan_of_sums((eo_plan_params){.rank_count = ranks});
+        eo_plan *apart = plan_of_sums((eo_plan_params){.rank_count = ranks, .gradients_apart = true});
+        const bool reduces = ranks > 1;
+        cr_assert_eq(together->positions[0].buffer_row, together->positions[2].buffer_row);
+        cr_assert_eq(count_of(together, EO_OP_REDUCE_SCATTER, 0), reduces);
+        cr_assert_eq(count_of(together, EO_OP_ACCUMULATE, 0), 0);
+        cr_assert_eq(count_of(apart, EO_OP_REDUCE_SCATTER, 0), 2 * reduces + !reduces);
+        cr_assert_eq(count_of(apart, EO_OP_ACCUMULATE, 0), 1);
+        cr_assert_neq(together->fingerprint, apart->fingerprint);
+        eo_plan_destroy(&together);
+        eo_plan_destroy(&apart);
+    }
+    eo_model *model = model_of_uses("aba");
+    eo_plan *plan;
+    cr_assert_eq(eo_plan_create(&plan, model, eo_plan_params(.rank_count = 2, .gradients_apart = true, .log = &eo_test_log)),
+                 EO_ERR_INVALID);
+    cr_assert(strstr(eo_test_text, "gradients_apart would have no effect"), "%s", eo_test_text);
+    eo_model_destroy(&model);
+}
+
 /* Where the row of a buffer lies, as one number. */
 static uint64_t place_of_buffer(const eo_plan *plan, uint32_t buffer)
 {

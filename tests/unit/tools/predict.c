@@ -117,7 +117,7 @@ Test(predict, sums_norms_and_updates_take_the_bytes_of_their_elements)
             if (o.layer != UINT32_MAX)
                 cr_assert_geq(eo_plan_shard_range(plan, o.layer, 0, &shard), 0);
             /* Of reductions in bf16 what has one contribution is a shard when it is added up. */
-            const bool is_whole = settings.strategy == EO_STRATEGY_ZERO1 && (settings.micro_batches > 1 || o.layer == 0);
+            const bool is_whole = settings.strategy == EO_STRATEGY_ZERO1 && settings.micro_batches > 1;
             bytes += (double)shard.count * (o.kind == EO_OP_ACCUMULATE     ? 12 * (is_whole ? shard.ranks : 1)
                                             : o.kind == EO_OP_NORM_PARTIAL ? 4
                                             : o.kind == EO_OP_UPDATE       ? 28 + (settings.ema_decay > 0 ? 12 : 0)

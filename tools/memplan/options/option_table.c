@@ -24,23 +24,32 @@ const struct argp_option tool_memplan_options[] = {
     {"gather", KEY_GATHER, "TYPE", 0, "type of the blocks' matrices in all-gathers: float8, or dtype: that of --dtype [dtype]",
      2},
     {"products", KEY_PRODUCTS, "TYPE", 0, "type of the blocks' forward products: float8, or dtype: that of --dtype [dtype]", 2},
-    {"norms", KEY_NORMS, "TYPE", 0, "type of the weights of norms beside bf16 matrices: fp32, or dtype: that of --dtype [dtype]", 2},
+    {"norms", KEY_NORMS, "TYPE", 0,
+     "type of the weights of norms beside bf16 matrices: fp32, or dtype: that of --dtype [dtype]", 2},
     {"reduce", KEY_REDUCE, "TYPE", 0, "type of gradients in their reduction: fp32 or bf16 [fp32]", 2},
     {"slots", KEY_SLOTS, "G,D", 0, "number of gather buffers and gradient buffers [2,2]", 2},
     {"bucketing", KEY_BUCKETING, "G,R", 0, "blocks that one all-gather brings, and that one reduce-scatter reduces [1,1]", 2},
     {"norms-beside", KEY_NORMS_BESIDE, NULL, 0, "the gradient norm's sums run beside backward passes, as with train", 2},
+    {"gradients-apart", KEY_GRADIENTS_APART, NULL, 0,
+     "reduce the gradient of a tied embedding twice, once for each use, as with train", 2},
     {"pack", KEY_PACK, "documents|none", 0, "with packed documents, as train --pack: their positions are planned [none]", 2},
     {"dropout", KEY_DROPOUT, "P", 0, "with dropout in the blocks, as train --dropout [0]", 2},
     {"ema", KEY_EMA, "DECAY", 0, "with a moving average of the weights, as train --ema keeps it [none]", 2},
     {"optimizer", KEY_OPTIMIZER, "NAME", 0, "adamw, adamw8bit, sgd, lion or muon [adamw]", 2},
     {"lora", KEY_LORA, "r=R,...", 0,
-     "train adapters of this rank beside the blocks' products, as train --lora does; the rest is frozen. Of other systems: a rank "
-     "alone", 2},
+     "train adapters of this rank beside the blocks' products, as train --lora does; the rest is frozen. Of other systems: a "
+     "rank "
+     "alone",
+     2},
     {"frozen", KEY_FROZEN, "TYPE", 0,
-     "with --lora the type of the blocks' frozen matrices: mxfp8 (8 bits and scales), or dtype: that of --dtype; of other systems nf4 "
-     "(QLoRA), or bf16 [dtype]", 2},
+     "with --lora the type of the blocks' frozen matrices: mxfp8 (8 bits and scales), or dtype: that of --dtype; of other "
+     "systems nf4 "
+     "(QLoRA), or bf16 [dtype]",
+     2},
     {"offload-layers", KEY_OFFLOAD_LAYERS, "N", 0,
-     "optimizer state (with bf16 also the low halves of the weights) of N layers, or all, on disk, with GPUs in host memory [0]", 2},
+     "optimizer state (with bf16 also the low halves of the weights) of N layers, or all, on disk, with GPUs in host memory "
+     "[0]",
+     2},
     {"offload-slots", KEY_OFFLOAD_SLOTS, "N", 0, "number of these layers that are back at a time [2]", 2},
     {"offload-gradients", KEY_OFFLOAD_GRADIENTS, NULL, 0, "their gradients too, between reduction and update", 2},
     {"late-updates", KEY_LATE_UPDATES, NULL, 0, "update these layers in the next step's forward passes", 2},
@@ -55,7 +64,8 @@ const struct argp_option tool_memplan_options[] = {
      "blocks [none]",
      2},
     {"granularity", KEY_GRANULARITY, "UNIT", 0,
-     "unit of sharding: block, half (attention and MLP apart), blocks:N, or size:BYTES (blocks until their weights take so much) "
+     "unit of sharding: block, half (attention and MLP apart), blocks:N, or size:BYTES (blocks until their weights take so "
+     "much) "
      "[block]",
      2},
     {"head-chunks", KEY_HEAD_CHUNKS, "N", 0, "pieces of the head [as in train]", 2},
@@ -63,8 +73,7 @@ const struct argp_option tool_memplan_options[] = {
     {"threads", KEY_THREADS, "N", 0, "threads of a rank, for CPU kernels [1]", 2},
     {"graph", KEY_GRAPH, NULL, 0, "plan steps as graphs: the tokens of all micro-batches of a step lie on the device", 2},
     {.doc = "Systems and layouts:", .group = 3},
-    {"system", KEY_SYSTEM, "NAME", 0,
-     "evenodd, or an estimate for megatron, megatron-fsdp, fsdp2 or deepspeed [evenodd]", 3},
+    {"system", KEY_SYSTEM, "NAME", 0, "evenodd, or an estimate for megatron, megatron-fsdp, fsdp2 or deepspeed [evenodd]", 3},
     {"tp", KEY_TENSOR, "N", 0, "ranks that share each layer's products [1]", 3},
     {"pp", KEY_PIPELINE, "N", 0, "stages of a pipeline [1]", 3},
     {"cp", KEY_CONTEXT, "N", 0, "ranks that share each sequence [1]", 3},
@@ -80,8 +89,8 @@ const struct argp_option tool_memplan_options[] = {
     {"time", KEY_TIME, NULL, 0, "estimate the time of a step, on a --device with rates: A100-*, H100, H200, B200", 3},
     {"tokens", KEY_TOKENS, "N", 0, "estimate the days of a training: 15T, 300B", 3},
     {"price", KEY_PRICE, "X", 0, "... and what it costs: the price of an hour of a GPU, as 2.5 or 2.5/h", 3},
-    {"network", KEY_NETWORK, "BYTES", 0,
-     "... with so much a second from a GPU to other nodes [A100: 25GB, H100, H200: 50GB]", 3},
+    {"network", KEY_NETWORK, "BYTES", 0, "... with so much a second from a GPU to other nodes [A100: 25GB, H100, H200: 50GB]",
+     3},
     {.doc = "Machine:", .group = 4},
     {"device", KEY_DEVICE, "NAME", 0, "a GPU of the table; a wrong name lists them", 4},
     {"devices", KEY_DEVICES, "FILE.json", 0, "devices and their rates besides those of the table, in its form", 4},

@@ -197,6 +197,9 @@ void tool_memplan_parse_run(const struct argp_state *state, struct tool_memplan_
     case KEY_REDUCE: s->reduce_dtype = parse_dtype(state, name, text); break;
     case KEY_SLOTS: tool_option_slots(state, text, s); break;
     case KEY_NORMS_BESIDE: s->norms_beside = true; break;
+    case KEY_GRADIENTS_APART:
+        s->gradients_apart = true;
+        break;
     case KEY_BUCKETING:
         if (tool_option_bucketing(state, text, s))
             argp_error(state, "--bucketing auto is train's: it prints what it chose; give that here");

@@ -218,9 +218,13 @@ static eo_status add_embedding(struct tool_description *d, uint32_t *layer)
             .layer = *layer, .name = "wpe.weight", .dim_count = 2, .dims = {c->context, c->width}}, NULL));
     if (c->tied_head)
         EO_TRY(add_norm(d, *layer));
-    return eo_model_add_position(d->model, &(eo_position_params){
-        .layer = *layer, .backward_without_weights = true, .parameters = tables, .parameter_count = is_gpt2(d) ? 2 : 1},
-        &d->position);
+    return eo_model_add_position(d->model,
+                                 &(eo_position_params){.layer = *layer,
+                                                       .backward_without_weights = true,
+                                                       .parameters = tables,
+                                                       .parameter_count = is_gpt2(d) ? 2 : 1,
+                                                       .adds_gradients = c->tied_head && d->is_last},
+                                 &d->position);
 }
 
 static eo_status add_head(struct tool_description *d, uint32_t embedding)

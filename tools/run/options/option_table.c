@@ -85,6 +85,10 @@ const struct argp_option tool_option_table[] = {
      2},
     {"norms-beside", OPTION_NORMS_BESIDE, NULL, 0,
      "with --device cuda: take the gradient norm's sums beside backward passes; the arena may grow", 2},
+    {"gradients-apart", OPTION_GRADIENTS_APART, NULL, 0,
+     "reduce the gradient of a tied embedding twice, once for each use: one collective more, for less memory where most is "
+     "recomputed; the numbers are rounded otherwise",
+     2},
     {"no-prefetch", OPTION_NO_PREFETCH, NULL, 0, "gather weights only at their use, for comparison", 2},
     {"budget", OPTION_BUDGET, "BYTES", 0,
      "memory of a rank (such as 4GiB, or available; of GPUs DEVICE,HOST): choose recompute, slots and what is offloaded for "

@@ -223,6 +223,9 @@ static void parse_memory(const struct argp_state *state, struct tool_options *o,
         break;
     case OPTION_GRANULARITY: tool_option_granularity(state, text, &o->plan); break;
     case OPTION_NORMS_BESIDE: o->plan.norms_beside = true; break;
+    case OPTION_GRADIENTS_APART:
+        o->plan.gradients_apart = true;
+        break;
     case OPTION_NO_PREFETCH: o->plan.no_prefetch = true; break;
     case OPTION_BUDGET:
         o->budget_available = strcmp(text, "available") == 0;
