@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Transformers on top of evenodd.h: GPT-2, Llama and what is like it (Mistral, Qwen2, Qwen3, Phi-3) with their kernels. A
- * second library (evenodd_layers), the first client of the public API: whatever it does, any trainer can do.
+ * Transformers on top of evenodd.h: GPT-2, Llama and what is like it (Mistral, Qwen2, Qwen3, SmolLM3, Phi-3) with their
+ * kernels. A second library (evenodd_layers), the first client of the public API: whatever it does, any trainer can do.
  */
 #ifndef EVENODD_LAYERS_H
 #define EVENODD_LAYERS_H
@@ -9,7 +9,8 @@
 #include <evenodd/evenodd.h>
 #include <evenodd/random.h>
 
-/* Llama is all that has rotary positions, RMSNorm and SwiGLU: Qwen2 is Llama with qkv_bias, Qwen3 Llama with qk_norm. */
+/* Llama is all that has rotary positions, RMSNorm and SwiGLU: Qwen2 is Llama with qkv_bias, Qwen3 Llama with qk_norm,
+ * SmolLM3 Llama with unrotated_interval. */
 typedef enum eo_family { EO_FAMILY_GPT2, EO_FAMILY_LLAMA } eo_family;
 
 /* How positions are stretched for a context that is longer than the one before. A pair of a head's elements turns by
@@ -46,6 +47,7 @@ typedef struct eo_transformer_config {
     bool qk_norm;           /* Llama: RMSNorm over each head of q and k, before they are rotated */
     eo_rope_scaling rope_scaling; /* [plain] Llama */
     float initial_deviation;      /* [0.02] of weights at the start (initializer_range) */
+    uint32_t unrotated_interval;  /* [0: none] Llama: of so many blocks the last has no rotary positions (SmolLM3: 4) */
 } eo_transformer_config;
 
 /* tiny, small, base, gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-tiny, llama-small, llama-1b,

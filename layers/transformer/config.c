@@ -131,6 +131,9 @@ static eo_status check_config(const eo_log *log, const eo_transformer_config *c)
                        "neither qkv_bias nor qk_norm; use Llama for others", c->head_count, c->head_size, c->width);
         LAYERS_REQUIRE(log, c->rope_scaling.kind == EO_ROPE_PLAIN,
                        "transformer: GPT-2 has no rotary positions to scale; use Llama");
+        LAYERS_REQUIRE(log, c->unrotated_interval == 0,
+                       "transformer: unrotated_interval %u with GPT-2, none of whose blocks have rotary positions; use Llama",
+                       c->unrotated_interval);
         LAYERS_REQUIRE(log, c->kv_head_count == c->head_count,
                        "transformer: GPT-2 has as many key/value heads as heads, not %u of %u; use Llama for "
                        "grouped queries", c->kv_head_count, c->head_count);

@@ -22,10 +22,13 @@ static eo_status rotate_one(const struct pass *pass, void *values, uint64_t stri
     });
 }
 
-/* Llama's rotary positions. */
-static eo_status rotate(const struct pass *pass, const struct eo_attention_shape *s, void *q, void *k, bool backward)
+/* Llama's rotary positions, in the blocks that have them. */
+static eo_status rotate(const struct pass *pass, const struct half *half, const struct eo_attention_shape *s, void *q, void *k,
+                        bool backward)
 {
-    if (!pass->transformer->rope_table)
+    const eo_transformer *t = pass->transformer;
+    const uint32_t block = (uint32_t)(half - t->halves) / 2, interval = t->params.config.unrotated_interval;
+    if (!t->rope_table || (interval && (block + 1) % interval == 0))
         return EO_OK;
     EO_TRY(rotate_one(pass, q, s->q_stride, s->head_count, backward));
     return rotate_one(pass, k, s->kv_stride, s->kv_head_count, backward);
@@ -103,7 +106,7 @@ static eo_status norm_and_rotate(const struct pass *pass, const struct half *hal
             .fp32_weights = t->params.fp32_norms,
         }));
     }
-    return rotate(pass, &attention, qkv.q, qkv.k, false);
+    return rotate(pass, half, &attention, qkv.q, qkv.k, false);
 }
 
 static eo_status attention_forward(const struct pass *pass, const struct half *half, const struct half_parameters *w)
@@ -147,7 +150,7 @@ static eo_status attention_backward(const struct pass *pass, const struct half *
     attention.k_gradient = d.k;
     attention.v_gradient = d.v;
     EO_TRY(pass->kernels->attention_backward(pass->team, &attention));
-    EO_TRY(rotate(pass, &attention.shape, d.q, d.k, true));
+    EO_TRY(rotate(pass, half, &attention.shape, d.q, d.k, true));
     return half_shape_of(pass->transformer, half)->head_norms ? head_norms_backward(pass, half, w) : EO_OK;
 }
 

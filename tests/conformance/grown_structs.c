@@ -88,7 +88,7 @@ FILLED(eo_runtime_params, 160);
 FILLED(eo_saver_params, 40);
 FILLED(eo_step_params, 104);
 FILLED(eo_team_params, 48);
-FILLED(eo_transformer_params, 176);
+FILLED(eo_transformer_params, 184);
 FILLED(eo_world_join_params, 80);
 FILLED(eo_world_mpi_params, 32);
 FILLED(eo_world_nccl_params, 72);

@@ -53,7 +53,7 @@ VARIANTS = {
 # The family's defaults, where a file says nothing but its layers.
 BARE = ["gemma2", "gemma3_text", "gpt_oss", "deepseek_v3", "qwen2_moe", "qwen3_next", "olmo2"]
 # These have them as parts of larger models.
-PARTS = ["gpt2", "llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "phi3"]
+PARTS = ["gpt2", "llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "phi3", "smollm3"]
 
 
 def configs(folder):

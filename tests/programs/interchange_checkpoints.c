@@ -92,7 +92,11 @@ Test(interchange, a_config_has_what_strict_readers_ask_for)
         {&qwen3, "sliding_window", "null"},
         {&qwen3, "max_window_layers", "2"},
         {&qwen3, "use_sliding_window", "false"},
+        {&smollm3, "no_rope_layers", "[1,0]"},
+        {&smollm3, "no_rope_layer_interval", "2"},
+        {&smollm3, "pad_token_id", "null"},
         {&llama, "rope_scaling", NULL},
+        {&llama, "no_rope_layers", NULL},
         {&llama, "max_window_layers", NULL},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -108,11 +112,12 @@ Test(interchange, a_config_has_what_strict_readers_ask_for)
     }
 }
 
-/* Goal: scaled positions stay with their weights, to the bit. Method: through a config.json, and through the settings that a
- * checkpoint keeps; those of before know nothing of it, and those of later kinds are not taken for plain ones. */
+/* Goal: scaled positions, and blocks without any, stay with their weights, to the bit. Method: through a config.json, and
+ * through the settings that a checkpoint keeps; those of before know nothing of it, and those of later kinds are not taken for
+ * plain ones. */
 Test(interchange, positions_are_scaled_alike_after_an_export_and_from_a_checkpoint)
 {
-    const eo_transformer_config *const configs[] = {&llama, &linear, &llama3};
+    const eo_transformer_config *const configs[] = {&llama, &linear, &llama3, &smollm3};
     for (size_t i = 0; i < sizeof(configs) / sizeof(configs[0]); i++) {
         eo_transformer_config config;
         struct tool_model_config read;
@@ -120,12 +125,14 @@ Test(interchange, positions_are_scaled_alike_after_an_export_and_from_a_checkpoi
         struct tool_lora lora;
         cr_assert(tool_job_settings_model(settings, &config, &lora, &published));
         cr_assert(same_scaling(&config.rope_scaling, &configs[i]->rope_scaling));
+        cr_assert_eq(config.unrotated_interval, configs[i]->unrotated_interval);
         config.rope_theta = 10000;
         config.norm_eps = 1e-5F;
         const struct tool_export_model model = {.config = config};
         char *text = tool_json_text(2, tool_export_config, &(struct tool_export_config){&model, EO_DTYPE_FP32});
         cr_assert_eq(tool_model_config_parse(&read, "c", text, strlen(text), NULL, 0, &problem), EO_OK, "%s", problem.text);
         cr_assert(same_scaling(&read.rope_scaling, &configs[i]->rope_scaling), "%s", text);
+        cr_assert_eq(read.unrotated_interval, configs[i]->unrotated_interval, "%s", text);
         cr_assert_str_empty(read.not_computed);
         cr_assert_str_empty(read.unknown);
         json_t *rope = json_object_get(json_object_get(settings, "model"), "rope_scaling");

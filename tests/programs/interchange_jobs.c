@@ -35,19 +35,33 @@ void empty_folder(void)
 
 /* Sizes of which none is a multiple of another, so that no mistake of rows for columns stays hidden. */
 #define SMALL .layer_count = 2, .width = 24, .head_count = 3, .vocabulary = 37, .context = 11
-const eo_transformer_config gpt2 = {.family = EO_FAMILY_GPT2, SMALL, .tied_head = true},
+const eo_transformer_config
+    gpt2 = {.family = EO_FAMILY_GPT2, SMALL, .tied_head = true},
     gpt2_wide = {.family = EO_FAMILY_GPT2, SMALL, .mlp_width = 56, .tied_head = false},
     llama = {.family = EO_FAMILY_LLAMA, SMALL, .kv_head_count = 1, .mlp_width = 40, .tied_head = false},
     llama_tied = {.family = EO_FAMILY_LLAMA, SMALL, .kv_head_count = 3, .mlp_width = 40, .tied_head = true},
     qwen2 = {.family = EO_FAMILY_LLAMA, SMALL, .kv_head_count = 1, .mlp_width = 40, .tied_head = true, .qkv_bias = true},
     qwen3 = {.family = EO_FAMILY_LLAMA, SMALL, .kv_head_count = 1, .head_size = 10, .mlp_width = 40, .qk_norm = true},
-    llama3 = {.family = EO_FAMILY_LLAMA, SMALL, .kv_head_count = 1, .mlp_width = 40, .rope_scaling = {
-        .kind = EO_ROPE_LLAMA3, .factor = 8.3F, .low_freq_factor = 1, .high_freq_factor = 4.7F, .original_context = 6}},
-    linear = {.family = EO_FAMILY_LLAMA, SMALL, .kv_head_count = 1, .mlp_width = 40,
-              .rope_scaling = {.kind = EO_ROPE_LINEAR, .factor = 2.6F}};
-const struct known_model models[MODEL_COUNT] = {
-    {"gpt2", &gpt2},   {"gpt2, its own head", &gpt2_wide}, {"llama", &llama},  {"llama, tied", &llama_tied},
-    {"qwen2", &qwen2}, {"qwen3", &qwen3},                  {"llama3", &llama3}};
+    llama3 = {.family = EO_FAMILY_LLAMA,
+              SMALL,
+              .kv_head_count = 1,
+              .mlp_width = 40,
+              .rope_scaling = {.kind = EO_ROPE_LLAMA3,
+                               .factor = 8.3F,
+                               .low_freq_factor = 1,
+                               .high_freq_factor = 4.7F,
+                               .original_context = 6}},
+    linear = {.family = EO_FAMILY_LLAMA,
+              SMALL,
+              .kv_head_count = 1,
+              .mlp_width = 40,
+              .rope_scaling = {.kind = EO_ROPE_LINEAR, .factor = 2.6F}},
+    smollm3 = {
+        .family = EO_FAMILY_LLAMA, SMALL, .kv_head_count = 1, .mlp_width = 40, .tied_head = true, .unrotated_interval = 2};
+const struct known_model models[MODEL_COUNT] = {{"gpt2", &gpt2},     {"gpt2, its own head", &gpt2_wide},
+                                                {"llama", &llama},   {"llama, tied", &llama_tied},
+                                                {"qwen2", &qwen2},   {"qwen3", &qwen3},
+                                                {"llama3", &llama3}, {"smollm3", &smollm3}};
 
 float value_of(const char *name, uint64_t index)
 {

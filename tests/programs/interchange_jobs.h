@@ -10,7 +10,7 @@
 #include "tools/interchange/export/export.h"
 #include "tools/interchange/import.h"
 
-enum { FOLDER_BYTES = 32, PATH_BYTES = FOLDER_BYTES + 64, MODEL_COUNT = 7 };
+enum { FOLDER_BYTES = 32, PATH_BYTES = FOLDER_BYTES + 64, MODEL_COUNT = 8 };
 
 /* A folder of the test's own, in which nothing is; a name in it; what was said last. */
 extern char folder[FOLDER_BYTES], path[PATH_BYTES];
@@ -20,7 +20,7 @@ void make_folder(void);
 void remove_folder(void);
 void empty_folder(void);
 
-extern const eo_transformer_config gpt2, gpt2_wide, llama, llama_tied, qwen2, qwen3, llama3, linear;
+extern const eo_transformer_config gpt2, gpt2_wide, llama, llama_tied, qwen2, qwen3, llama3, linear, smollm3;
 extern const struct known_model {
     const char *name;
     const eo_transformer_config *config;

@@ -32,6 +32,8 @@ SCALINGS = {
 SHAPE = dict(hidden_size=48, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2, intermediate_size=80,
              vocab_size=256, max_position_embeddings=128)
 
+FILES = {"phi3": SHAPE, "smollm3": dict(SHAPE, no_rope_layer_interval=2)}
+
 
 def in_form(scaling, old):
     return {"rope_theta": THETA, "rope_scaling": scaling} if old else {"rope_parameters": {"rope_theta": THETA, **scaling}}
@@ -49,6 +51,9 @@ def small(family):
         return dict(common, head_dim=8, sliding_window=None, rms_norm_eps=2e-6)
     if family == "Phi3":
         return dict(common, rms_norm_eps=2e-6, pad_token_id=None, eos_token_id=None, bos_token_id=None)
+    if family == "SmolLM3":
+        return dict(common, rms_norm_eps=2e-6, no_rope_layers=[1, 0], pad_token_id=None, eos_token_id=None, bos_token_id=None,
+                    tie_word_embeddings=False)
     return dict(common, rms_norm_eps=2e-6, tie_word_embeddings=family == "Qwen2")
 
 
@@ -68,9 +73,9 @@ def inside(work):
         wrong = [key for key in info if info[key]]
         return {"logits": rows, "wrong": wrong, "class": type(model).__name__}
 
-    for name in [*MODELS, "phi3"]:
+    for name in [*MODELS, *FILES]:
         print(json.dumps({"name": name, **logits(os.path.join(work, name))}))
-    for family in ["GPT2", "Llama", "Mistral", "Qwen2", "Qwen3", "Phi3"]:
+    for family in ["GPT2", "Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3", "Phi3"]:
         for dtype in ["float32", "bfloat16", "float16"]:
             torch.manual_seed(len(family) + len(dtype))
             config = getattr(transformers, family + "Config")(**small(family))
@@ -110,9 +115,10 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         with open(os.path.join(work, "text"), "w") as file:
             file.write("".join(f"{i} " for i in range(3000)))
-        with open(os.path.join(work, "phi3.json"), "w") as file:
-            json.dump({"model_type": "phi3", **SHAPE}, file)
-        for name in [*MODELS, "phi3"]:
+        for name, config in FILES.items():
+            with open(os.path.join(work, f"{name}.json"), "w") as file:
+                json.dump({"model_type": name, **config}, file)
+        for name in [*MODELS, *FILES]:
             subprocess.run([train, "--model", name if name in MODELS else f"./{name}.json", "--text", "text", "--seq", "32", "--batch", "1", "--steps", "2",
                             "--ranks", "2", "--threads", "1", "--sample", "0", "--peak-seconds", "0", "--lr", "0.01",
                             "--export", name], cwd=work, check=True, capture_output=True)
@@ -147,7 +153,7 @@ def main():
             if "plain" in answer:
                 shows = max(abs(a - b) for one, other in zip(answer["plain"], answer["logits"]) for a, b in zip(one, other))
                 result(shows > 1000 * BOUND, f"{name}: plain positions would give others, by {shows:.1e}")
-        result(tap.count == 1 + len(MODELS) + 1 + 18 + 2 + 4 * 2, "every model was compared")
+        result(tap.count == 1 + len(MODELS) + len(FILES) + 21 + 2 + 4 * 2, "every model was compared")
     finish()
 
 

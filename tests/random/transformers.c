@@ -174,15 +174,26 @@ static void case_make(struct transformer_case *c, uint64_t seed)
     c->kernels = eo_kernels_at(below(dice, kernels));
 }
 
+/* Settings that came later: from a dice of their own, so that the rest of a seed's case is as it was. */
+static void case_make_later(struct transformer_case *c)
+{
+    struct dice own = {c->seed ^ 0x5303};
+    own.state = draw(&own);
+    if (c->params.config.family == EO_FAMILY_LLAMA && one_in(&own, 3))
+        c->params.config.unrotated_interval = between(&own, 1, 3);
+}
+
 static void case_print(const struct transformer_case *c)
 {
     const eo_transformer_params *p = &c->params;
     const eo_transformer_config *m = &p->config;
     const struct arrangement *a = &c->arrangement;
-    printf("# seed %llu: %s, %u layers of width %u, %u heads of %u (%u of keys), MLP %u, vocabulary %u%s%s%s, rope %i\n",
-           (unsigned long long)c->seed, m->family == EO_FAMILY_GPT2 ? "GPT-2" : "Llama", m->layer_count, m->width, m->head_count,
-           m->head_size, m->kv_head_count, m->mlp_width, m->vocabulary, m->tied_head ? ", tied" : "", m->qkv_bias ? ", biases" : "",
-           m->qk_norm ? ", norms of heads" : "", (int)m->rope_scaling.kind);
+    printf("# seed %llu: %s, %u layers of width %u, %u heads of %u (%u of keys), MLP %u, vocabulary %u%s%s%s, rope %i, none in "
+           "each %u. block\n",
+           (unsigned long long)c->seed, m->family == EO_FAMILY_GPT2 ? "GPT-2" : "Llama", m->layer_count, m->width,
+           m->head_count, m->head_size, m->kv_head_count, m->mlp_width, m->vocabulary, m->tied_head ? ", tied" : "",
+           m->qkv_bias ? ", biases" : "", m->qk_norm ? ", norms of heads" : "", (int)m->rope_scaling.kind,
+           m->unrotated_interval);
     printf("# %u x %u tokens, %s, reduced in %s%s%s%s, dropout %g, adapters %s, kernels %s\n", p->batch, p->seq,
            eo_dtype_name(p->dtype), eo_dtype_name(p->reduce_dtype), p->fp32_norms ? ", norms in fp32" : "", p->packed ? ", packed" : "",
            p->summed_loss ? ", summed loss" : "", (double)p->dropout, c->targets[0] ? c->targets : "none", c->kernels);
@@ -397,6 +408,7 @@ static void run_seeds(eo_team *const *teams, uint64_t first, uint64_t count)
     for (uint64_t seed = first; seed < first + count; seed++) {
         running = seed;
         case_make(&c, seed);
+        case_make_later(&c);
         if (case_holds(&c, teams) || ++failures > TOLD_MAX)
             continue;
         case_print(&c);
@@ -424,6 +436,7 @@ int main(int argc, char **argv)
     signal(SIGSEGV, tell_of_end);
     if (shows) {
         case_make(&c, first);
+        case_make_later(&c);
         case_print(&c);
     }
     run_seeds(teams, first, argc == 1 ? SHORT_COUNT : count);

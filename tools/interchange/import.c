@@ -150,13 +150,20 @@ eo_status tool_import_check(const struct tool_import *import, const char *model_
         return REFUSE("--init %s: has weights of a %s, but --model %s is another family%s; use --model init", import->path,
                       file->family == EO_FAMILY_GPT2 ? "GPT-2" : "Llama", model_name,
                       import->is_folder ? "" : " (llm.c's are GPT-2 checkpoints)");
-    const struct { const char *what; uint32_t file, model; } sizes[] = {
-        {"layers", file->layer_count, model->layer_count}, {"width", file->width, model->width},
-        {"heads", file->head_count, model->head_count}, {"key/value heads", file->kv_head_count, model->kv_head_count},
-        {"head size", head_size(file), head_size(model)}, {"vocabulary", file->vocabulary, model->vocabulary},
-        {"context", file->context, model->context}, {"MLP width", file->mlp_width, model->mlp_width},
-        {"tied head", file->tied_head, model->tied_head}, {"biases of q, k and v", file->qkv_bias, model->qkv_bias},
+    const struct { const char *what; uint32_t file, model;
+    } sizes[] = {
+        {"layers", file->layer_count, model->layer_count},
+        {"width", file->width, model->width},
+        {"heads", file->head_count, model->head_count},
+        {"key/value heads", file->kv_head_count, model->kv_head_count},
+        {"head size", head_size(file), head_size(model)},
+        {"vocabulary", file->vocabulary, model->vocabulary},
+        {"context", file->context, model->context},
+        {"MLP width", file->mlp_width, model->mlp_width},
+        {"tied head", file->tied_head, model->tied_head},
+        {"biases of q, k and v", file->qkv_bias, model->qkv_bias},
         {"norms of q and k", file->qk_norm, model->qk_norm},
+        {"interval of blocks without rotary positions", file->unrotated_interval, model->unrotated_interval},
     };
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
         if (sizes[i].file != sizes[i].model)

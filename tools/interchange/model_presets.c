@@ -52,6 +52,10 @@ static const struct model_preset {
                      "\"num_attention_heads\":24,\"num_key_value_heads\":8,\"intermediate_size\":8192,"
                      "\"max_position_embeddings\":131072,\"tie_word_embeddings\":true,\"rms_norm_eps\":1e-05,\"head_dim\":128,"
                      "\"rope_theta\":500000.0,\"rope_scaling\":" LLAMA3_ROPE("32.0") "}"},
+    {"smollm3-3b", "{\"model_type\":\"smollm3\",\"vocab_size\":128256,\"hidden_size\":2048,\"num_hidden_layers\":36,"
+                   "\"num_attention_heads\":16,\"num_key_value_heads\":4,\"intermediate_size\":11008,"
+                   "\"max_position_embeddings\":65536,\"tie_word_embeddings\":true,\"rms_norm_eps\":1e-06,"
+                   "\"rope_theta\":5000000.0,\"no_rope_layer_interval\":4}"},
     {"mistral-7b", "{\"model_type\":\"mistral\",\"vocab_size\":32000,\"hidden_size\":4096,\"num_hidden_layers\":32,"
                    "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"intermediate_size\":14336,"
                    "\"max_position_embeddings\":32768,\"tie_word_embeddings\":false,\"rms_norm_eps\":1e-05}"},

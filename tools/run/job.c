@@ -359,7 +359,7 @@ static eo_status load_model_config(struct tool_job *job, struct tool_problem *pr
     if (!tool_model_config_runs(job->model_config, why, sizeof(why)))
         return tool_problem_set(problem, EO_ERR_UNSUPPORTED,
                                 "--model %s: this model of family %s can be planned (memplan), but cannot run: %s; GPT-2, "
-                                "Llama, Mistral, Qwen2, Qwen3 and Phi-3 run",
+                                "Llama, Mistral, Qwen2, Qwen3, SmolLM3 and Phi-3 run",
                                 name, tool_config_family_name(job->model_config->family), why);
     if (job->options->init_path)
         return tool_model_config_transformer_exact(job->model_config, &job->config, problem);

@@ -19,10 +19,11 @@ const eo_tokens batch = {.tokens = tokens, .targets = targets, .random = {.seed 
      .vocabulary = VOCABULARY, .context = 7, .rope_theta = 100}
 
 struct family_case family_cases[FAMILY_CASES] = {
-    {GPT2, true, false, 0},  {GPT2, false, false, 0}, {GPT2, true, true, 0},   {LLAMA, false, false, 0},
-    {LLAMA, true, false, 0}, {LLAMA, false, true, 0}, {QWEN2, true, false, 0}, {QWEN2, false, true, 0},
-    {QWEN3, true, false, 0}, {QWEN3, false, true, 0}, {BIAS_AND_NORM, false, false, 0},
-    {LINEAR, false, false, 0}, {LLAMA3, false, true, 0},
+    {GPT2, true, false, 0},    {GPT2, false, false, 0},          {GPT2, true, true, 0},
+    {LLAMA, false, false, 0},  {LLAMA, true, false, 0},          {LLAMA, false, true, 0},
+    {QWEN2, true, false, 0},   {QWEN2, false, true, 0},          {QWEN3, true, false, 0},
+    {QWEN3, false, true, 0},   {BIAS_AND_NORM, false, false, 0}, {LINEAR, false, false, 0},
+    {LLAMA3, false, true, 0},  {SMOLLM3, true, false, 0},        {SMOLLM3, false, true, 0},
     {GPT2, true, false, 0.3F}, {LLAMA, false, true, 0.25F},
 };
 
@@ -34,6 +35,7 @@ eo_transformer_params base_params(enum kind kind, bool tied)
     p.config.qkv_bias = kind == QWEN2 || kind == BIAS_AND_NORM;
     p.config.qk_norm = kind == QWEN3 || kind == BIAS_AND_NORM;
     p.config.head_size = kind == QWEN3 ? 6 : kind == LLAMA3 ? 8 : 0;
+    p.config.unrotated_interval = kind == SMOLLM3 ? 2 : 0;
     if (kind == LINEAR)
         p.config.rope_scaling = (eo_rope_scaling){.kind = EO_ROPE_LINEAR, .factor = 2.5F};
     if (kind == LLAMA3)

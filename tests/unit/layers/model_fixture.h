@@ -15,9 +15,10 @@ enum { BATCH = 2, SEQ = 5, ROWS = BATCH * SEQ, VOCABULARY = 11 };
 extern const int32_t tokens[ROWS], targets[ROWS];
 extern const eo_tokens batch;
 
-/* Qwen3's heads together are wider than the model; both: no published family, but a config may ask for it. The last two
- * have rotary positions that are scaled; a head of LLAMA3 has a pair that is kept, one that is divided, and blends. */
-enum kind { GPT2, LLAMA, QWEN2, QWEN3, BIAS_AND_NORM, LINEAR, LLAMA3, KIND_COUNT };
+/* Qwen3's heads together are wider than the model; both: no published family, but a config may ask for it. LINEAR and
+ * LLAMA3 have rotary positions that are scaled; a head of LLAMA3 has a pair that is kept, one that is divided, and blends.
+ * Every second block of SMOLLM3 has none. */
+enum kind { GPT2, LLAMA, QWEN2, QWEN3, BIAS_AND_NORM, LINEAR, LLAMA3, SMOLLM3, KIND_COUNT };
 
 eo_transformer_params base_params(enum kind kind, bool tied);
 
@@ -27,7 +28,7 @@ struct family_case {
     bool tied, half_blocks;
     float dropout;
 };
-enum { FAMILY_CASES = 15 };
+enum { FAMILY_CASES = 17 };
 extern struct family_case family_cases[FAMILY_CASES];
 
 eo_transformer_params case_params(const struct family_case *c, uint32_t threads);

@@ -159,6 +159,7 @@ Test(models, impossible_configs_are_refused_with_a_reason)
     REFUSED(good, config.head_size = 6, "heads with the total width of the model");
     REFUSED(good, config.qk_norm = true, "neither qkv_bias nor qk_norm");
     REFUSED(llama, config.rope_theta = -3, "rope_theta -3");
+    REFUSED(good, config.unrotated_interval = 4, "unrotated_interval 4 with GPT-2");
     REFUSED(llama, config.rope_scaling.kind = (eo_rope_kind)7, "rope_scaling.kind 7");
     REFUSED(llama, config.rope_scaling.factor = 2, "factor 2 belongs to a kind");
     REFUSED(llama, config.rope_scaling.original_context = 64, "belong to kind llama3");

@@ -128,7 +128,8 @@ static void project(const struct reference_model *r, uint32_t block, char letter
         return;
     if (c->qk_norm)
         head_norms(out, find(r, head_norm, 0), c->norm_eps, heads, c->head_size);
-    rotate(c, out, place, heads);
+    if (!c->unrotated_interval || block % c->unrotated_interval != c->unrotated_interval - 1)
+        rotate(c, out, place, heads);
 }
 
 /* Of what a half adds to the stream at token t; `random` is of the sequence and the half. */

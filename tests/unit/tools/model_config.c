@@ -42,6 +42,7 @@ static const struct {
     {"qwen3-0.6b", 15730944, 596049920, 0},
     {"qwen3-8b", 192946432, 8190735360, 0},
     {"qwen3-32b", 487598336, 32762123264, 0},
+    {"smollm3-3b", 78123008, 3075098624, 0},
     {"mixtral-8x7b", 1451270144, 46702792704, 12879925248},
     {"qwen3-30b-a3b", 623120640, 30532122624, 3353032704},
     {"qwen3-235b-a22b", 2487755008, 235093634560, 0},
@@ -119,6 +120,40 @@ Test(model_config, nulls_and_floats_are_read_as_published_files_mean_them)
     const char *text = "{" LLAMA ",\"num_hidden_layers\":3}";
     cr_assert_geq(tool_model_config_parse(&config, "c", text, strlen(text), sets, 2, &problem), 0);
     cr_assert(config.layer_count == 5 && config.tied_head);
+}
+
+/* Goal: the blocks of a SmolLM3 that have no rotary positions are those of its list, else of its interval, else each fourth. */
+Test(model_config, blocks_without_rotary_positions_are_found)
+{
+#define SMOLLM3                                                                                   \
+    "\"model_type\":\"smollm3\",\"vocab_size\":100,\"hidden_size\":64,\"num_attention_heads\":4," \
+    "\"intermediate_size\":96,\"num_hidden_layers\":4"
+    static const struct {
+        const char *text;
+        uint32_t interval;
+    } cases[] = {
+        {"{" SMOLLM3 "}", 4},
+        {"{" SMOLLM3 ",\"no_rope_layer_interval\":3}", 3},
+        {"{" SMOLLM3 ",\"no_rope_layer_interval\":3,\"no_rope_layers\":[1,0,1,0]}", 2},
+        {"{" SMOLLM3 ",\"no_rope_layers\":[1,1,1,1,0]}", 0},
+        {"{" SMOLLM3 ",\"no_rope_layers\":[0,0,0,0]}", 1},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        cr_assert_geq(parse(cases[i].text), 0, "%s", problem.text);
+        cr_assert(config.unrotated_interval == cases[i].interval && !config.not_computed[0] && !config.window, "%s",
+                  cases[i].text);
+        cr_assert(config.tied_head && config.kv_head_count == 4 && config.rope_theta == 2e6);
+    }
+    cr_assert_geq(parse("{" SMOLLM3 ",\"no_rope_layers\":[1,0,0,1]}"), 0);
+    cr_assert(strstr(config.not_computed, "no_rope_layers"), "%s", config.not_computed);
+    cr_assert_lt(parse("{" SMOLLM3 ",\"no_rope_layers\":[1,0,1]}"), 0);
+    cr_assert(strstr(problem.text, "no_rope_layers is no list of 4 numbers"), "%s", problem.text);
+    cr_assert_lt(parse("{" SMOLLM3 ",\"no_rope_layers\":[1,0,2,0]}"), 0);
+    cr_assert(strstr(problem.text, "no_rope_layers[2] is neither 0 nor 1"), "%s", problem.text);
+    cr_assert_geq(parse("{" SMOLLM3 ",\"use_sliding_window\":true,\"sliding_window\":64}"), 0);
+    cr_assert_eq(config.window, 64);
+    cr_assert_geq(parse("{" LLAMA ",\"num_hidden_layers\":4,\"no_rope_layers\":[1,0,1,0]}"), 0);
+    cr_assert(strstr(config.not_computed, "no_rope_layers"), "%s", config.not_computed);
 }
 
 #define LLAMA_2     "{" LLAMA ",\"num_hidden_layers\":2,"

@@ -93,6 +93,7 @@ void tool_model_config_transformer(const struct tool_model_config *config, eo_tr
         .qkv_bias = config->qkv_bias,
         .qk_norm = config->qk_norm,
         .rope_scaling = config->rope_scaling,
+        .unrotated_interval = config->unrotated_interval,
         .initial_deviation = (float)config->initializer_range,
     };
 }

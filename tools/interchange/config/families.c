@@ -16,6 +16,7 @@ static const struct family_sizes {
     [TOOL_CONFIG_MISTRAL] = {32, 4096, 32, 32000, 14336},   [TOOL_CONFIG_QWEN2] = {32, 4096, 32, 151936, 22016},
     [TOOL_CONFIG_QWEN3] = {32, 4096, 32, 151936, 22016},    [TOOL_CONFIG_MIXTRAL] = {32, 4096, 32, 32000, 14336},
     [TOOL_CONFIG_QWEN3_MOE] = {24, 2048, 32, 151936, 6144}, [TOOL_CONFIG_PHI3] = {32, 3072, 32, 32064, 8192},
+    [TOOL_CONFIG_SMOLLM3] = {36, 2048, 16, 128256, 11008},
 };
 
 static eo_status take_size(struct tool_config_reader *r, const char *key, uint64_t most, uint32_t fallback, uint32_t *out)
@@ -61,11 +62,9 @@ static eo_status read_attention(struct tool_config_reader *r)
     const bool is_mistral = c->family == TOOL_CONFIG_MISTRAL || c->family == TOOL_CONFIG_MIXTRAL;
     EO_TRY(take_size(r, "num_attention_heads", 1 << 16, family_sizes[c->family].heads, &c->head_count));
     /* Left out and null are two things here: null means as many as heads. */
-    static const uint32_t kv_heads[TOOL_CONFIG_FAMILY_COUNT] = {[TOOL_CONFIG_MISTRAL] = 8,
-                                                                [TOOL_CONFIG_MIXTRAL] = 8,
-                                                                [TOOL_CONFIG_QWEN2] = 32,
-                                                                [TOOL_CONFIG_QWEN3] = 32,
-                                                                [TOOL_CONFIG_QWEN3_MOE] = 4};
+    static const uint32_t kv_heads[TOOL_CONFIG_FAMILY_COUNT] = {
+        [TOOL_CONFIG_MISTRAL] = 8, [TOOL_CONFIG_MIXTRAL] = 8,   [TOOL_CONFIG_QWEN2] = 32,
+        [TOOL_CONFIG_QWEN3] = 32,  [TOOL_CONFIG_QWEN3_MOE] = 4, [TOOL_CONFIG_SMOLLM3] = 4};
     const bool is_null = json_is_null(json_object_get(r->object, "num_key_value_heads"));
     if (kv_heads[c->family] && !is_null)
         EO_TRY(tool_config_take_count_or(r, "num_key_value_heads", 1 << 16, kv_heads[c->family], "of the family",
@@ -121,7 +120,7 @@ static eo_status read_mlp(struct tool_config_reader *r)
 {
     struct tool_model_config *c = r->config;
     const uint32_t mlp_width = family_sizes[c->family].mlp_width;
-    if (c->family == TOOL_CONFIG_LLAMA)
+    if (c->family == TOOL_CONFIG_LLAMA || c->family == TOOL_CONFIG_SMOLLM3)
         EO_TRY(tool_config_take_flag_or(r, "mlp_bias", false, &c->mlp_bias));
     if (c->family == TOOL_CONFIG_MIXTRAL) {
         EO_TRY(take_size(r, "intermediate_size", TOOL_CONFIG_MLP_MAX, mlp_width, &c->expert_width)); /* of one expert */
@@ -161,15 +160,40 @@ eo_status tool_config_check_experts(struct tool_config_reader *r)
     return EO_OK;
 }
 
+/* Which blocks of a SmolLM3 have no rotary positions: its list counts, with a 0 for each. Those that stand in no such order are
+ * another model. */
+static eo_status read_unrotated(struct tool_config_reader *r)
+{
+    struct tool_model_config *c = r->config;
+    const json_t *list = tool_config_field(r, "no_rope_layers");
+    uint32_t interval = 0;
+    if (!list || !json_array_size(list))
+        return tool_config_take_count_or(r, "no_rope_layer_interval", TOOL_CONFIG_LAYERS_MAX, 4, "of the family",
+                                         &c->unrotated_interval);
+    if (!json_is_array(list) || json_array_size(list) < c->layer_count)
+        return tool_config_refuse(r, "no_rope_layers is no list of %u numbers, one for each layer", c->layer_count);
+    for (uint32_t i = 0; i < c->layer_count && !interval; i++)
+        interval = json_integer_value(json_array_get(list, i)) == 0 ? i + 1 : 0;
+    for (uint32_t i = 0; i < c->layer_count; i++) {
+        const json_t *one = json_array_get(list, i);
+        if (!json_is_integer(one) || json_integer_value(one) < 0 || json_integer_value(one) > 1)
+            return tool_config_refuse(r, "no_rope_layers[%u] is neither 0 nor 1", i);
+        if (json_integer_value(one) != !(interval && (i + 1) % interval == 0))
+            snprintf(c->not_computed, sizeof(c->not_computed), "no_rope_layers without an interval");
+    }
+    c->unrotated_interval = interval;
+    return EO_OK;
+}
+
 static eo_status read_rope(struct tool_config_reader *r)
 {
     struct tool_model_config *c = r->config;
     EO_TRY(tool_config_read_rope(c, r->object, &c->rope_theta, r->problem));
     if (c->rope_theta == 0) {
-        c->rope_theta = c->family == TOOL_CONFIG_MIXTRAL ? 1e6 : 10000;
+        c->rope_theta = c->family == TOOL_CONFIG_MIXTRAL ? 1e6 : c->family == TOOL_CONFIG_SMOLLM3 ? 2e6 : 10000;
         tool_config_note_default(r, "rope_theta = %g", c->rope_theta);
     }
-    return EO_OK;
+    return c->family == TOOL_CONFIG_SMOLLM3 ? read_unrotated(r) : EO_OK;
 }
 
 eo_status tool_config_read_others(struct tool_config_reader *r)
@@ -182,7 +206,7 @@ eo_status tool_config_read_others(struct tool_config_reader *r)
     static const uint32_t contexts[TOOL_CONFIG_FAMILY_COUNT] = {
         [TOOL_CONFIG_LLAMA] = 2048,  [TOOL_CONFIG_MISTRAL] = 131072, [TOOL_CONFIG_QWEN2] = 32768,
         [TOOL_CONFIG_QWEN3] = 32768, [TOOL_CONFIG_MIXTRAL] = 131072, [TOOL_CONFIG_QWEN3_MOE] = 32768,
-        [TOOL_CONFIG_PHI3] = 4096,
+        [TOOL_CONFIG_PHI3] = 4096,   [TOOL_CONFIG_SMOLLM3] = 32768,
     };
     EO_TRY(tool_config_take_count_or(r, "max_position_embeddings", TOOL_CONFIG_CONTEXT_MAX, contexts[c->family],
                                      "of the family", &c->context));
@@ -190,9 +214,9 @@ eo_status tool_config_read_others(struct tool_config_reader *r)
     EO_TRY(read_mlp(r));
     static const double epsilons[TOOL_CONFIG_FAMILY_COUNT] = {
         [TOOL_CONFIG_LLAMA] = 1e-6,   [TOOL_CONFIG_MISTRAL] = 1e-6,   [TOOL_CONFIG_QWEN2] = 1e-6, [TOOL_CONFIG_QWEN3] = 1e-6,
-        [TOOL_CONFIG_MIXTRAL] = 1e-5, [TOOL_CONFIG_QWEN3_MOE] = 1e-6, [TOOL_CONFIG_PHI3] = 1e-5,
+        [TOOL_CONFIG_MIXTRAL] = 1e-5, [TOOL_CONFIG_QWEN3_MOE] = 1e-6, [TOOL_CONFIG_PHI3] = 1e-5,  [TOOL_CONFIG_SMOLLM3] = 1e-6,
     };
     EO_TRY(tool_config_take_real_or(r, "rms_norm_eps", epsilons[c->family], &c->norm_eps));
     EO_TRY(read_rope(r));
-    return tool_config_take_flag_or(r, "tie_word_embeddings", false, &c->tied_head);
+    return tool_config_take_flag_or(r, "tie_word_embeddings", c->family == TOOL_CONFIG_SMOLLM3, &c->tied_head);
 }

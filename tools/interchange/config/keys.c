@@ -242,7 +242,9 @@ static void judge_window(struct tool_model_config *c, const json_t *object)
         c->family == TOOL_CONFIG_MISTRAL || c->family == TOOL_CONFIG_MIXTRAL || c->family == TOOL_CONFIG_PHI3;
     const json_t *window = json_object_get(object, "sliding_window"), *types = value_of(object, "layer_types"), *type;
     const json_t *full = value_of(object, "max_window_layers");
-    bool slides = is_mistral || (is_qwen && (full ? json_number_value(full) : FULL_LAYERS_OF_QWEN) < c->layer_count);
+    const bool is_smollm = c->family == TOOL_CONFIG_SMOLLM3;
+    bool slides = is_mistral || (is_smollm && c->unrotated_interval) ||
+                  (is_qwen && (full ? json_number_value(full) : FULL_LAYERS_OF_QWEN) < c->layer_count);
     size_t i;
     if (json_array_size(types))
         slides = false;
@@ -255,10 +257,10 @@ static void judge_window(struct tool_model_config *c, const json_t *object)
             break;
         }
     }
-    if (is_qwen && !json_is_true(json_object_get(object, "use_sliding_window")))
+    if ((is_qwen || is_smollm) && !json_is_true(json_object_get(object, "use_sliding_window")))
         slides = false;
-    /* Left out and null are two things here: null means none. The default of Mixtral and Phi-3 is none, too. */
-    const bool none = window || c->family == TOOL_CONFIG_MIXTRAL || c->family == TOOL_CONFIG_PHI3;
+    /* Left out and null are two things here: null means none. The default of Mixtral, Phi-3 and SmolLM3 is none, too. */
+    const bool none = window || c->family == TOOL_CONFIG_MIXTRAL || c->family == TOOL_CONFIG_PHI3 || is_smollm;
     const double tokens = json_is_number(window) ? json_number_value(window) : none ? 0 : OF_THE_FAMILIES;
     if (slides && tokens >= 1 && tokens < c->context)
         c->window = (uint32_t)tokens;
@@ -294,8 +296,8 @@ static const struct judged_key {
     {"rope_local_base_freq", NEUTRAL_NOTHING, OF_LAYERS},
     {"local_rope_theta", NEUTRAL_NOTHING, OF_LAYERS},
     {"global_rope_theta", NEUTRAL_NOTHING, OF_LAYERS},
-    {"no_rope_layers", NEUTRAL_NOTHING, OF_LAYERS},
-    {"no_rope_layer_interval", NEUTRAL_NOTHING, OF_LAYERS},
+    {"no_rope_layers", NEUTRAL_NOTHING, OF_LAYERS & ~OF(SMOLLM3)},
+    {"no_rope_layer_interval", NEUTRAL_NOTHING, OF_LAYERS & ~OF(SMOLLM3)},
     {"alibi", NEUTRAL_NOTHING, OF_LAYERS},
     {"attention_multiplier", NEUTRAL_HEAD_SCALE, OF_LAYERS},
     {"query_pre_attn_scalar", NEUTRAL_HEAD_SIZE, OF_LAYERS},
@@ -318,7 +320,7 @@ static const struct judged_key {
     {"use_qk_norm", NEUTRAL_TRUE, OF(QWEN3) | OF(QWEN3_MOE)},
     {"qk_layernorm", NEUTRAL_NOTHING, OF_LAYERS & ~(OF(QWEN3) | OF(QWEN3_MOE))},
     {"attention_bias", NEUTRAL_NOTHING, OF(GPT2) | OF(MISTRAL) | OF(MIXTRAL) | OF(PHI3)},
-    {"mlp_bias", NEUTRAL_NOTHING, OF_LAYERS & ~OF(LLAMA)},
+    {"mlp_bias", NEUTRAL_NOTHING, OF_LAYERS & ~(OF(LLAMA) | OF(SMOLLM3))},
     {"qkv_bias", NEUTRAL_NOTHING, OF_LAYERS & ~(OF(GPT2) | OF(QWEN2))},
     {"qkv_bias", NEUTRAL_TRUE, OF(GPT2) | OF(QWEN2)},
     {"lm_head_bias", NEUTRAL_NOTHING, OF_LAYERS},
@@ -352,12 +354,37 @@ static const char *const keys_of_gpt2[] = {
     "n_layer", "n_embd", "n_head", "n_positions", "n_ctx", "n_inner", "layer_norm_epsilon", "activation_function",
     "reorder_and_upcast_attn", "summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels",
     "summary_first_dropout", NULL};
-static const char *const keys_of_others[] = {
-    "num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
-    "max_position_embeddings", "original_max_position_embeddings", "rms_norm_eps", "rope_theta", "rope_scaling",
-    "rope_parameters", "hidden_act", "attention_bias", "mlp_bias", "sliding_window", "use_sliding_window",
-    "max_window_layers", "layer_types", "num_local_experts", "num_experts", "num_experts_per_tok", "moe_intermediate_size",
-    "decoder_sparse_step", "mlp_only_layers", "norm_topk_prob", "router_aux_loss_coef", "router_jitter_noise", NULL};
+static const char *const keys_of_others[] = {"num_hidden_layers",
+                                             "hidden_size",
+                                             "intermediate_size",
+                                             "num_attention_heads",
+                                             "num_key_value_heads",
+                                             "head_dim",
+                                             "max_position_embeddings",
+                                             "original_max_position_embeddings",
+                                             "rms_norm_eps",
+                                             "rope_theta",
+                                             "rope_scaling",
+                                             "rope_parameters",
+                                             "hidden_act",
+                                             "attention_bias",
+                                             "mlp_bias",
+                                             "sliding_window",
+                                             "use_sliding_window",
+                                             "max_window_layers",
+                                             "layer_types",
+                                             "num_local_experts",
+                                             "num_experts",
+                                             "num_experts_per_tok",
+                                             "moe_intermediate_size",
+                                             "decoder_sparse_step",
+                                             "mlp_only_layers",
+                                             "norm_topk_prob",
+                                             "router_aux_loss_coef",
+                                             "router_jitter_noise",
+                                             "no_rope_layers",
+                                             "no_rope_layer_interval",
+                                             NULL};
 static const char *const dropouts[] = {"attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop", NULL};
 
 /* ---- which keys there are ---- */

@@ -22,6 +22,7 @@ static const struct family_name {
     [TOOL_CONFIG_QWEN3] = {"qwen3", "Qwen3ForCausalLM"},
     [TOOL_CONFIG_MIXTRAL] = {"mixtral", "MixtralForCausalLM"},
     [TOOL_CONFIG_QWEN3_MOE] = {"qwen3_moe", "Qwen3MoeForCausalLM"},
+    [TOOL_CONFIG_SMOLLM3] = {"smollm3", "SmolLM3ForCausalLM"},
     [TOOL_CONFIG_PHI3] = {"phi3", "Phi3ForCausalLM"},
     [TOOL_CONFIG_GEMMA2] = {"gemma2", "Gemma2ForCausalLM"},
     [TOOL_CONFIG_GEMMA3] = {"gemma3_text", "Gemma3ForCausalLM"},

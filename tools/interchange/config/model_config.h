@@ -32,6 +32,7 @@ enum tool_config_family {
     TOOL_CONFIG_QWEN3,
     TOOL_CONFIG_MIXTRAL,
     TOOL_CONFIG_QWEN3_MOE,
+    TOOL_CONFIG_SMOLLM3,
     TOOL_CONFIG_PHI3,    /* a Llama whose files have q, k and v in one tensor, and gate and up */
     TOOL_CONFIG_PLANNED, /* from here on without kernels, and read by one table */
     TOOL_CONFIG_GEMMA2 = TOOL_CONFIG_PLANNED,
@@ -68,6 +69,7 @@ struct tool_model_config {
     double initializer_range;          /* 0: the config does not say */
     uint32_t stored_bytes;             /* of a parameter in the published files; 0: the config does not say */
     eo_rope_scaling rope_scaling;
+    uint32_t unrotated_interval;       /* of so many blocks the last has no rotary positions; 0: all have */
     uint32_t window;                   /* attention reaches back so many tokens, less than the context; 0: to the first */
     /* Decide no byte, and mostly "": what the layers do not compute, keys that are not known, dropout, which is not taken. */
     char not_computed[512], unknown[512], dropouts[256], residual_dropouts[128];

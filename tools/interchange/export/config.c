@@ -18,6 +18,8 @@ static enum tool_config_family family_of(const struct tool_export_model *model)
         return TOOL_CONFIG_QWEN3;
     if (c->qkv_bias)
         return TOOL_CONFIG_QWEN2;
+    if (c->unrotated_interval)
+        return TOOL_CONFIG_SMOLLM3;
     const char *type = json_string_value(json_object_get(model->published, "model_type"));
     const enum tool_config_family origin = model->origin ? model->origin->family : TOOL_CONFIG_LLAMA;
     if (type ? strcmp(type, tool_config_family_name(TOOL_CONFIG_MISTRAL)) == 0 : origin == TOOL_CONFIG_MISTRAL)
@@ -82,10 +84,16 @@ static void write_llama_fields(struct eo_json *json, const eo_transformer_config
     else
         eo_json_write(json, "'head_dim': %u", c->head_size ? c->head_size : c->width / c->head_count);
     tool_export_rope(json, &c->rope_scaling, "type"); /* older readers refuse or pass over the newer key */
-    if (family == TOOL_CONFIG_LLAMA)
+    if (family == TOOL_CONFIG_LLAMA || family == TOOL_CONFIG_SMOLLM3)
         eo_json_write(json, "'attention_bias': false, 'mlp_bias': false");
     else if (family == TOOL_CONFIG_QWEN3)
         eo_json_write(json, "'attention_bias': false");
+    if (family == TOOL_CONFIG_SMOLLM3) { /* some readers take the list alone, some the interval */
+        eo_json_write(json, "'no_rope_layer_interval': %u, 'no_rope_layers': [", c->unrotated_interval);
+        for (uint32_t i = 0; i < c->layer_count; i++)
+            eo_json_write(json, "%u", (i + 1) % c->unrotated_interval != 0);
+        eo_json_write(json, "], 'use_sliding_window': false");
+    }
     if (family == TOOL_CONFIG_QWEN2) /* some readers (candle) take a number alone, though it is off */
         eo_json_write(json, "'sliding_window': %u", c->context);
     else if (family != TOOL_CONFIG_LLAMA) /* Mistral's default is a window */
@@ -105,9 +113,11 @@ static void write_token_ids(struct eo_json *json, const struct tool_export_model
         tool_open_json(&origin, TOOL_CONFIG_BYTES_MAX, "", model->origin->source, &problem) < 0)
         origin = NULL;
     const bool is_published = model->config.family == EO_FAMILY_GPT2 && model->config.vocabulary == GPT2_WORDS;
+    const enum tool_config_family family = family_of(model);
+    const bool has_default = family == TOOL_CONFIG_PHI3 || family == TOOL_CONFIG_SMOLLM3; /* of the third: a word */
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const json_t *value = json_object_get(origin, names[i]);
-        if (!value && i == 2 && family_of(model) != TOOL_CONFIG_PHI3) /* whose default is a word */
+        if (!value && i == 2 && !has_default)
             continue;
         eo_json_write(json, "%s:", names[i]);
         if (!value && is_published) /* <|endoftext|> */
@@ -127,10 +137,17 @@ void tool_export_published(struct eo_json *json, const struct tool_export_model 
 
 eo_status tool_export_config_check(const struct tool_export_model *model, const char *path, struct tool_problem *problem)
 {
-    if (model->config.qk_norm && model->config.qkv_bias)
+    const eo_transformer_config *c = &model->config;
+    if (c->qk_norm && c->qkv_bias)
         return tool_problem_set(problem, EO_ERR_UNSUPPORTED,
                                 "--export %s: no published family has both norms of q and k and biases of q, k and v alone",
                                 path);
+    if (c->unrotated_interval && (c->qk_norm || c->qkv_bias))
+        return tool_problem_set(
+            problem, EO_ERR_UNSUPPORTED,
+            "--export %s: no published family has both blocks without rotary positions and norms or biases of "
+            "q and k",
+            path);
     return EO_OK;
 }
 
@@ -140,6 +157,7 @@ void tool_export_config(struct eo_json *json, const void *user)
         [TOOL_CONFIG_GPT2] = "GPT2LMHeadModel",       [TOOL_CONFIG_LLAMA] = "LlamaForCausalLM",
         [TOOL_CONFIG_MISTRAL] = "MistralForCausalLM", [TOOL_CONFIG_QWEN2] = "Qwen2ForCausalLM",
         [TOOL_CONFIG_QWEN3] = "Qwen3ForCausalLM",     [TOOL_CONFIG_PHI3] = "Phi3ForCausalLM",
+        [TOOL_CONFIG_SMOLLM3] = "SmolLM3ForCausalLM",
     };
     const struct tool_export_config *what = user;
     const eo_transformer_config *c = &what->model->config;

@@ -71,6 +71,8 @@ static void describe_model(struct eo_json *json, const eo_transformer_config *c,
     tool_export_rope(json, &c->rope_scaling, "rope_type");
     if (c->initial_deviation != 0)
         eo_json_write(json, "'initial_deviation': %g", (double)c->initial_deviation);
+    if (c->unrotated_interval)
+        eo_json_write(json, "'unrotated_interval': %u", c->unrotated_interval);
     if (settings->lora.rank)
         eo_json_write(json, "'lora': {'r': %u, 'alpha': %g, 'targets': %s}", settings->lora.rank, settings->lora.alpha,
                       settings->lora.targets);
@@ -123,30 +125,41 @@ static bool read_lora(const json_t *model, struct tool_lora *out)
 bool tool_job_settings_model(const json_t *settings, eo_transformer_config *config, struct tool_lora *lora, json_t **published)
 {
     const char *family = NULL;
-    json_int_t layers, width, heads, kv_heads, head_size, mlp_width, vocabulary, context;
+    json_int_t layers, width, heads, kv_heads, head_size, mlp_width, vocabulary, context, unrotated = 0;
     int tied, bias, norm;
     double eps, theta, deviation = 0; /* absent in older ones */
     json_t *model = json_object_get(settings, "model");
-    if (!model || json_unpack(model, "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:F, s:F, s:b, s:b, s?F}",
-            "family", &family, "layers", &layers, "width", &width, "heads", &heads, "kv_heads", &kv_heads,
-            "head_size", &head_size, "mlp_width", &mlp_width, "vocabulary", &vocabulary, "context", &context,
-            "tied_head", &tied, "norm_eps", &eps, "rope_theta", &theta, "qkv_bias", &bias, "qk_norm", &norm,
-            "initial_deviation", &deviation) != 0)
+    if (!model || json_unpack(model, "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:F, s:F, s:b, s:b, s?F, s?I}",
+                              "family", &family, "layers", &layers, "width", &width, "heads", &heads, "kv_heads", &kv_heads,
+                              "head_size", &head_size, "mlp_width", &mlp_width, "vocabulary", &vocabulary, "context", &context,
+                              "tied_head", &tied, "norm_eps", &eps, "rope_theta", &theta, "qkv_bias", &bias, "qk_norm", &norm,
+                              "initial_deviation", &deviation, "unrotated_interval", &unrotated) != 0)
         return false;
     eo_rope_scaling rope_scaling;
     if (!read_rope_scaling(model, &rope_scaling) || !read_lora(model, lora))
         return false;
-    const json_int_t counts[] = {layers, width, heads, kv_heads, head_size, mlp_width, vocabulary, context};
+    const json_int_t counts[] = {layers, width, heads, kv_heads, head_size, mlp_width, vocabulary, context, unrotated};
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
         if (counts[i] < 0 || counts[i] > INT32_MAX)
             return false;
     *config = (eo_transformer_config){
-        .family = strcmp(family, "gpt2") == 0 ? EO_FAMILY_GPT2 : EO_FAMILY_LLAMA, .layer_count = (uint32_t)layers,
-        .width = (uint32_t)width, .head_count = (uint32_t)heads, .kv_head_count = (uint32_t)kv_heads,
-        .head_size = (uint32_t)head_size, .mlp_width = (uint32_t)mlp_width, .vocabulary = (uint32_t)vocabulary,
-        .context = (uint32_t)context, .tied_head = tied, .norm_eps = (float)eps, .rope_theta = (float)theta,
-        .qkv_bias = bias, .qk_norm = norm, .rope_scaling = rope_scaling,
+        .family = strcmp(family, "gpt2") == 0 ? EO_FAMILY_GPT2 : EO_FAMILY_LLAMA,
+        .layer_count = (uint32_t)layers,
+        .width = (uint32_t)width,
+        .head_count = (uint32_t)heads,
+        .kv_head_count = (uint32_t)kv_heads,
+        .head_size = (uint32_t)head_size,
+        .mlp_width = (uint32_t)mlp_width,
+        .vocabulary = (uint32_t)vocabulary,
+        .context = (uint32_t)context,
+        .tied_head = tied,
+        .norm_eps = (float)eps,
+        .rope_theta = (float)theta,
+        .qkv_bias = bias,
+        .qk_norm = norm,
+        .rope_scaling = rope_scaling,
         .initial_deviation = (float)deviation,
+        .unrotated_interval = (uint32_t)unrotated,
     };
     *published = json_incref(json_object_get(model, "published"));
     return true;
@@ -227,12 +240,15 @@ static void go_on_in_data(struct tool_job *job, const json_t *saved, json_int_t 
 /* What weights of the same shapes are computed with; a number that is 0 is a default. */
 static void compare_models(const json_t *mine, const json_t *old)
 {
-    static const char *const names[] = {"heads", "kv_heads", "head_size", "norm_eps", "rope_theta", "rope_scaling"};
+    static const char *const names[] = {"heads",      "kv_heads",     "head_size",         "norm_eps",
+                                        "rope_theta", "rope_scaling", "unrotated_interval"};
+    enum { DEFAULTED = 5 }; /* the last ones are left out where there is no such thing */
     const char *family = json_string_value(json_object_get(mine, "family"));
     const size_t count = family && strcmp(family, "gpt2") == 0 ? 4 : sizeof(names) / sizeof(names[0]);
     for (size_t i = 0; old && i < count; i++) {
         json_t *now = json_object_get(mine, names[i]), *before = json_object_get(old, names[i]);
-        const bool has_default = json_is_number(now) && (json_number_value(now) == 0 || json_number_value(before) == 0);
+        const bool has_default =
+            i < DEFAULTED && json_is_number(now) && (json_number_value(now) == 0 || json_number_value(before) == 0);
         if (now == before || has_default || json_equal(now, before))
             continue;
         fprintf(stderr, "%s: warning: --resume: the model's %s was ", program_invocation_short_name, names[i]);
