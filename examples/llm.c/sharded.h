@@ -189,7 +189,7 @@ static void sharded_forward(const GPT2 *model, uint32_t position, ParameterTenso
     sharded_point(model, view->weights, params);
 }
 
-/* And its gradients, zeros at first, in grads. */
+/* And its gradients in grads: zeros at first, but the head's for the encoder, which adds its own. */
 static void sharded_backward(const GPT2 *model, uint32_t position, ParameterTensors *params, ParameterTensors *grads)
 {
     const eo_view *view;

@@ -79,8 +79,8 @@ typedef struct eo_position_params {
                                       (an embedding) */
     const uint32_t *parameters;    /* [all of the layer] those that this use gives gradients to, by the indices that
                                       eo_model_add_parameter gave: of the model, not of the layer. The gradients of the
-                                      layer's other parameters are zeroed by the runtime, and keep their places in the
-                                      view */
+                                      layer's other parameters are zeroed by the runtime (of a position with adds_gradients
+                                      they are those of the uses before), and keep their places in the view */
     uint32_t parameter_count;      /* 0 with `parameters` not NULL: none gets a gradient */
     bool adds_gradients; /* [false] the backward pass does not write its gradients, it adds them to what the view holds:
                             those that the layer's next use, whose backward pass came before, has left there, so that

@@ -112,7 +112,8 @@ typedef struct eo_runtime_params {
     uint32_t dynamic_reduce_inputs; /* [1] dynamic mode: reduce-scatter inputs in flight (FSDP2's k), at most 64 */
     const eo_log *log;     /* [silence] copied */
     bool zero_gradients;   /* [false] eo_gradients_begin hands gradients out as zeros, for kernels that add: a fill more, of
-                              every gradient in every backward pass */
+                              every gradient in every backward pass. Not where a position adds to the gradients of another
+                              (eo_position_params.adds_gradients) */
     const char *offload_folder; /* [the current one] for the file of what the plan offloads: on a disk, not in memory (tmpfs);
                               read during create. The file has no name and ends with the process. Not read with GPUs */
     void (*gradient)(void *user, const eo_shard *shard); /* [none] called with each layer's gradient before the optimizer, in
@@ -135,12 +136,12 @@ typedef struct eo_runtime_params {
 
 /* Pointers into the fixed buffers, of the plan's dtype (parameters with `fp32`: fp32) and reduce_dtype: weights[k] and
  * gradients[k] belong to the k-th parameter of the layer, in the order of eo_model_add_parameter. gradients is NULL until
- * eo_gradients_begin. Each begins at a multiple of 16 elements of that type (with `fp32`: of the plan's dtype), 32 bytes at least.
- * What lies there at first is arbitrary (with `zero_gradients`: 0); gradients are written, all of them, in
- * every pass. Valid until the pass ends. Weights are read only: a value written there is lost or becomes the weight, by
- * strategy and number of ranks; change them between steps by eo_weights_write. In static mode a position has the same pointers
- * in every pass, micro-batch, step and evaluation, so a trainer may build its graph on them once; in the dynamic modes they
- * move. */
+ * eo_gradients_begin. Each begins at a multiple of 16 elements of that type (with `fp32`: of the plan's dtype), 32 bytes at
+ * least. What lies there at first is arbitrary (with `zero_gradients`: 0); gradients are written, all of them, in every pass. A
+ * position with adds_gradients finds those that it adds to, and leaves all others as they are. Valid until the pass ends.
+ * Weights are read only: a value written there is lost or becomes the weight, by strategy and number of ranks; change them
+ * between steps by eo_weights_write. In static mode a position has the same pointers in every pass, micro-batch, step and
+ * evaluation, so a trainer may build its graph on them once; in the dynamic modes they move. */
 typedef struct eo_view {
     uint32_t parameter_count;
     void *const *weights;   /* NULL where the pass does not read weights */

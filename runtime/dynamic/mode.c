@@ -14,7 +14,7 @@
  * - Shards are cut from the flat layer, as in static mode, so the copy out is one run a parameter instead of W. The
  *   bytes are the same.
  * - A layer with several positions (a tied embedding) stays gathered from its first use to its last, as FSDP2's root
- *   group does, but is reduced after each use: adding up before the reduction would round differently from static mode.
+ *   group does. It is reduced after each use, but for those that add their gradients to the next one's, as FSDP2's all do.
  * - On the CPU a host thread cannot run ahead of the device, so FSDP2's implicit forward prefetch would hide nothing:
  *   the explicit kind, one layer ahead, is the default here.
  * - The copy of the own slice into the gather's output is made as part of the collective. In bf16 the shards are fp32

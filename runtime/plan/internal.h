@@ -199,6 +199,10 @@ uint64_t eo_plan_norm_bytes(const struct eo_plan *plan); /* what a rank brings t
 /* Doubles of a layer's norm row: the sum of all, and where it has several groups those of its runs of one. */
 uint32_t eo_plan_layer_sums(const struct eo_plan *plan, const struct plan_layer *layer);
 
+/* Whether a position's gradients, once they are written, lie in no slot: those of edges, and those that others add to, which
+ * would hold up their slot. */
+bool eo_plan_has_own_buffer(const struct eo_plan *plan, const struct plan_position *position);
+
 /* Steps that may be in flight; pieces of data on their way between the host and the device, and their size. */
 enum { EO_HOST_STEPS = 2, EO_STAGING_PIECES = 8, EO_STAGING_BYTES_MIN = 4 << 10, EO_STAGING_BYTES_MAX = 64 << 10 };
 

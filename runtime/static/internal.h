@@ -16,6 +16,7 @@ struct static_state {
     eo_list list;
     uint32_t cursor;
     struct dead_rows dead[EO_LIST_COUNT];
+    uint64_t *left; /* in debug mode, by parameter of a layer: what eo_static_note_left found */
 };
 
 static inline struct static_state *eo_static_state(const struct eo_runtime *rt)
@@ -34,8 +35,9 @@ void eo_static_fini(struct eo_runtime *rt); /* after a failed init, too */
 /* In debug mode; before the operation's event: who waits for that may write there. */
 void eo_static_poison_dead_rows(struct eo_runtime *rt, uint32_t operation);
 
-/* written.c: in debug mode, before a pass with gradients ends. */
+/* written.c: in debug mode, before a pass with gradients ends; and when one begins that adds to those of another. */
 eo_status eo_static_check_written(struct eo_runtime *rt, uint32_t position);
+EO_NODISCARD eo_status eo_static_note_left(struct eo_runtime *rt, uint32_t position);
 
 /* idle_memory.c: what lives in passes alone is free between steps. Not in debug mode, where it is full of poison. */
 void *eo_static_idle_memory(struct eo_runtime *rt, uint64_t bytes);

@@ -188,6 +188,9 @@ eo_status eo_static_init(struct eo_runtime *rt)
     set_wait_kinds(rt);
     EO_TRY(register_memory(rt));
     if (rt->params.debug) {
+        state->left = calloc(plan->parameter_count, sizeof(*state->left));
+        if (!state->left)
+            return EO_ERR_NO_MEMORY;
         for (int list = 0; list < EO_LIST_COUNT; list++)
             EO_TRY(eo_dead_rows_find(plan, (eo_list)list, &state->dead[list]));
         for (uint32_t r = 0; r < plan->row_count; r++)
@@ -208,6 +211,7 @@ void eo_static_fini(struct eo_runtime *rt)
     free(state->rows);
     free(state->events);
     free(state->wait_kinds);
+    free(state->left);
     for (int list = 0; list < EO_LIST_COUNT; list++)
         eo_dead_rows_free(&state->dead[list]);
     free(state);

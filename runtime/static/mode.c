@@ -88,8 +88,10 @@ static eo_status static_gradients_begin(struct eo_runtime *rt, uint32_t position
     const uint64_t bytes = eo_dtype_bytes(rt->plan->params.reduce_dtype);
     EO_TRY(end_pass(rt, position));
     EO_TRY(begin_pass(rt, EO_OP_BACKWARD, position));
-    if (rt->cursor.phase == PHASE_INPUTS || p->adds_to != EO_NONE) /* the buffer is another's, or holds what is added to */
+    if (rt->cursor.phase == PHASE_INPUTS) /* the buffer is another's */
         return EO_OK;
+    if (p->adds_to != EO_NONE) /* it holds what is added to */
+        return rt->params.debug ? eo_static_note_left(rt, position) : EO_OK;
     if ((rt->params.zero_gradients || p->adds_to_zeros) && p->buffer_row != EO_NONE) {
         rt->device->ops->zero(rt->device, eo_static_state(rt)->rows[p->buffer_row],
                               rt->plan->layers[p->layer].layout.padded_count * bytes);

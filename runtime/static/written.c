@@ -11,6 +11,8 @@
 #include "base/arithmetic.h"
 #include "base/check.h"
 
+enum { ROOM = 1 << 16 };
+
 /* The poison is a signalling NaN; what is added to it makes it this quiet one. */
 static uint32_t added_poison(const struct eo_runtime *rt)
 {
@@ -22,7 +24,6 @@ static uint32_t added_poison(const struct eo_runtime *rt)
 static eo_status find_element(struct eo_runtime *rt, const char *gradients, const struct plan_range *range, bool poisoned,
                               uint64_t *found, uint32_t *bits)
 {
-    enum { ROOM = 1 << 16 };
     const uint64_t size = eo_dtype_bytes(rt->plan->params.reduce_dtype);
     const uint32_t poison = EO_POISON, added = added_poison(rt), nothing = 0;
     char room[ROOM];
@@ -58,6 +59,56 @@ static eo_status fail_beside(struct eo_runtime *rt, const struct plan_position *
                            at - before->offset, before->name, position->name, before->element_count);
 }
 
+/* Elements of a gradient that are not 0. */
+static eo_status count_numbers(struct eo_runtime *rt, uint32_t position, const struct plan_parameter *parameter,
+                               uint64_t *count)
+{
+    const uint64_t size = eo_dtype_bytes(rt->plan->params.reduce_dtype);
+    const char *gradient =
+        (const char *)eo_static_state(rt)->rows[rt->plan->positions[position].buffer_row] + parameter->offset * size;
+    const uint32_t nothing = 0;
+    char room[ROOM];
+    *count = 0;
+    for (uint64_t from = 0; from < parameter->element_count; from += ROOM / size) {
+        const uint64_t part = eo_min_u64(ROOM / size, parameter->element_count - from);
+        EO_TRY(eo_host_download(rt, room, gradient + from * size, part * size));
+        for (uint64_t i = 0; i < part; i++)
+            *count += memcmp(room + i * size, &nothing, size) != 0;
+    }
+    return EO_OK;
+}
+
+/* Of a gradient that was added to most elements are still no zeros. Of a few that says nothing. */
+static eo_status check_added(struct eo_runtime *rt, uint32_t position)
+{
+    enum { FEW = 64, PART = 4 };
+    const struct plan_position *p = &rt->plan->positions[position];
+    const struct plan_layer *layer = &rt->plan->layers[p->layer];
+    const uint64_t *left = eo_static_state(rt)->left;
+    for (uint32_t k = 0; k < layer->parameter_count; k++) {
+        const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
+        uint64_t now;
+        EO_TRY(count_numbers(rt, position, parameter, &now));
+        if (left[k] >= FEW && now < left[k] / PART)
+            return eo_runtime_fail(
+                rt, EO_ERR_INVALID,
+                "the gradient of '%s' was overwritten in backward of %s, which adds to what %s left there: of %" PRIu64
+                " elements that were not 0, %" PRIu64 " are",
+                parameter->name, p->name, rt->plan->positions[p->adds_to].name, left[k], left[k] - now);
+    }
+    return EO_OK;
+}
+
+eo_status eo_static_note_left(struct eo_runtime *rt, uint32_t position)
+{
+    const struct plan_layer *layer = &rt->plan->layers[rt->plan->positions[position].layer];
+    if (rt->graph.recording)
+        return EO_OK;
+    for (uint32_t k = 0; k < layer->parameter_count; k++)
+        EO_TRY(count_numbers(rt, position, &rt->plan->parameters[layer->parameter_begin + k], &eo_static_state(rt)->left[k]));
+    return EO_OK;
+}
+
 eo_status eo_static_check_written(struct eo_runtime *rt, uint32_t position)
 {
     const struct plan_position *p = &rt->plan->positions[position];
@@ -69,6 +120,8 @@ eo_status eo_static_check_written(struct eo_runtime *rt, uint32_t position)
     uint32_t bits = 0;
     if (rt->graph.recording)
         return EO_OK;
+    if (p->adds_to != EO_NONE)
+        EO_TRY(check_added(rt, position));
     for (uint32_t k = 0; k < layer->parameter_count && !rt->params.zero_gradients && !p->adds_to_zeros; k++) {
         const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
         const struct plan_range own = {parameter->offset, parameter->element_count};

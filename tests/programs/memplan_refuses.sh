@@ -39,6 +39,11 @@ refuse 'headroom of no device' 'of what?' --model tiny --headroom 5%
 refuse 'headroom of a whole device' 'less than all' --model tiny --device H100 --headroom 100%
 refuse 'headroom larger than the device' 'leaves nothing' --model tiny --device H100 --headroom 100GiB
 refuse 'more blocks to recompute than there are' 'the model has only 32 blocks' --model llama-3-8b --recompute 99
+refuse 'gradients apart of a head of its own' 'the head has weights of its own' --model llama-3-8b --gradients-apart
+refuse 'gradients apart of what is frozen' 'with --lora it is frozen' --model gpt2 --lora r=4 --gradients-apart
+"$memplan" --model llama-3.2-1b --ranks 64 --pp 4 --batch 1 >whole 2>err &&
+    "$memplan" --model llama-3.2-1b --ranks 64 --pp 4 --batch 1 --gradients-apart >apart 2>>err && cmp whole apart >>err
+result $? 'several stages have the gradients of a tied embedding apart, asked or not'
 refuse 'a field that is nearly one' 'did you mean n_layer?' --model gpt2 --set n_layers=3
 refuse 'a field of other families' 'did you mean num_hidden_layers?' --model llama-3-8b --set n_layer=3
 run 2 'give --global-batch' --model gpt2 --system megatron --fit best --device H100

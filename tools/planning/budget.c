@@ -104,7 +104,6 @@ void tool_budget_take(struct tool_plan_settings *settings, const struct tool_pla
     settings->late_updates = chosen->late_updates;
     settings->offload_activations = chosen->offload_activations;
     settings->head_chunks = chosen->head_chunks;
-    settings->gradients_apart = chosen->gradients_apart;
 }
 
 void tool_budget_print(FILE *out, const char *indent, const struct tool_budget_choice *choice,
@@ -140,10 +139,8 @@ void tool_budget_text(const struct tool_budget_option *option, char *text, size_
     if (s->offload_activations == UINT32_MAX && used > 0 && (size_t)used < bytes)
         used += snprintf(text + used, bytes - (size_t)used, ", activations of all blocks %s", is_on_gpu(s) ? "in host memory" : "on disk");
     else if (s->offload_activations && used > 0 && (size_t)used < bytes)
-        used += snprintf(text + used, bytes - (size_t)used, ", activations of %u block%s %s",
-                         s->offload_activations, tool_plural(s->offload_activations), is_on_gpu(s) ? "in host memory" : "on disk");
-    if (s->gradients_apart && used > 0 && (size_t)used < bytes)
-        used += snprintf(text + used, bytes - (size_t)used, ", gradients apart");
+        used += snprintf(text + used, bytes - (size_t)used, ", activations of %u block%s %s", s->offload_activations,
+                         tool_plural(s->offload_activations), is_on_gpu(s) ? "in host memory" : "on disk");
     if (option->changes_bits && used > 0 && (size_t)used < bytes)
         snprintf(text + used, bytes - (size_t)used, ", head in %u piece%s", s->head_chunks, tool_plural(s->head_chunks));
 }

@@ -18,7 +18,7 @@ struct tool_budget_request {
     uint64_t bytes; /* of a rank; 0: none */
     uint64_t host_bytes; /* with GPUs: of the host, for what is offloaded and staged; `bytes` is of the device then */
     struct tool_rates rates;
-    bool may_change_bits; /* pieces of the head are chosen too, and whether gradients lie apart */
+    bool may_change_bits; /* pieces of the head are chosen too */
 };
 
 /* Settings, and what their plan takes. */

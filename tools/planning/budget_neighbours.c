@@ -2,7 +2,7 @@
 #include "tools/planning/budget_search.h"
 
 /* Settings as numbers, each with its least and most. */
-enum dial { LEVEL, LAYERS, LAYER_BUFFERS, GRADIENTS, LATE, ACTIVATIONS, GATHER_BUFFERS, GRADIENT_BUFFERS, APART, DIALS };
+enum dial { LEVEL, LAYERS, LAYER_BUFFERS, GRADIENTS, LATE, ACTIVATIONS, GATHER_BUFFERS, GRADIENT_BUFFERS, DIALS };
 enum {
     BUFFERS_MAX = 4,
     MOVES_MAX = 4 * DIALS,
@@ -43,7 +43,6 @@ static struct dials dials_of(const struct tool_budget_search *s, const struct to
         [ACTIVATIONS] = saved == 0 ? 0 : beyond(saved < blocks ? saved : blocks, STAYING) + blocks_alone(s),
         [GATHER_BUFFERS] = p->gather_slots,
         [GRADIENT_BUFFERS] = p->gradient_slots,
-        [APART] = p->gradients_apart,
     }};
 }
 
@@ -64,7 +63,6 @@ static uint32_t most_of(const struct tool_budget_search *s, enum dial dial)
         [ACTIVATIONS] = tool_budget_has_disk(s) && blocks > STAYING ? blocks - STAYING + blocks_alone(s) : 0,
         [GATHER_BUFFERS] = 2,
         [GRADIENT_BUFFERS] = 2,
-        [APART] = tool_budget_may_part_gradients(s),
     };
     return most[dial];
 }
@@ -84,7 +82,6 @@ static struct tool_plan_settings settings_of(const struct tool_budget_search *s,
     p.offload_activations = saved && saved == s->config->layer_count ? UINT32_MAX : saved;
     p.gather_slots = d->at[GATHER_BUFFERS];
     p.gradient_slots = d->at[GRADIENT_BUFFERS];
-    p.gradients_apart = d->at[APART] && p.lora.rank == 0;
     return p;
 }
 

@@ -103,11 +103,6 @@ bool tool_budget_may_update_late(const struct tool_plan_settings *settings)
     return !settings->no_prefetch;
 }
 
-bool tool_budget_may_part_gradients(const struct tool_budget_search *s)
-{
-    return s->request->may_change_bits && s->config->tied_head;
-}
-
 bool tool_budget_has_disk(const struct tool_budget_search *s)
 {
     return s->request->rates.disk_bytes_per_s > 0;

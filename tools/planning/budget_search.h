@@ -55,7 +55,6 @@ bool tool_budget_fits(const struct tool_budget_search *s, const struct tool_budg
 /* What settings allow. */
 bool tool_budget_may_offload_gradients(const struct tool_plan_settings *settings);
 bool tool_budget_may_update_late(const struct tool_plan_settings *settings);
-bool tool_budget_may_part_gradients(const struct tool_budget_search *s);
 bool tool_budget_has_disk(const struct tool_budget_search *s);
 /* Recompute by one number: none, cheap, one block, two ... */
 void tool_budget_set_level(struct tool_plan_settings *settings, uint32_t level);

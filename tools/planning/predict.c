@@ -196,5 +196,7 @@ void tool_tried_shape(const struct tool_plan_settings *s, const eo_transformer_c
     if (s->lora.rank && used > 0 && used < TOOL_TRIED_SHAPE_MAX)
         used += snprintf(shape + used, TOOL_TRIED_SHAPE_MAX - (size_t)used, ", lora %s", tool_lora_text(&s->lora, lora));
     if (s->ema_decay > 0 && used > 0 && used < TOOL_TRIED_SHAPE_MAX)
-        snprintf(shape + used, TOOL_TRIED_SHAPE_MAX - (size_t)used, ", ema");
+        used += snprintf(shape + used, TOOL_TRIED_SHAPE_MAX - (size_t)used, ", ema");
+    if (s->gradients_apart && used > 0 && used < TOOL_TRIED_SHAPE_MAX)
+        snprintf(shape + used, TOOL_TRIED_SHAPE_MAX - (size_t)used, ", gradients apart");
 }

@@ -53,8 +53,13 @@ void tool_plan_settings_complete(struct tool_plan_settings *s, const eo_transfor
         s->unit_blocks = unit_blocks_for(s, config);
 }
 
-eo_status tool_plan_settings_check(const struct tool_plan_settings *s, uint32_t block_count, struct tool_problem *problem)
+eo_status tool_plan_settings_check(const struct tool_plan_settings *s, uint32_t block_count, bool tied_head,
+                                   struct tool_problem *problem)
 {
+    if (s->gradients_apart && (!tied_head || s->lora.rank))
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--gradients-apart is for a tied embedding that learns: %s; leave it out",
+                                tied_head ? "with --lora it is frozen" : "the head has weights of its own");
     if (s->recompute == EO_RECOMPUTE_BLOCKS && s->recompute_blocks > block_count && s->recompute_blocks != UINT32_MAX)
         return tool_problem_set(problem, EO_ERR_INVALID,
                                 "--recompute %u: the model has only %u blocks; give at most that many, or all",

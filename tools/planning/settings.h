@@ -73,8 +73,8 @@ void tool_plan_settings_complete(struct tool_plan_settings *settings, const eo_t
 enum { TOOL_GRANULARITY_TEXT_MAX = 24 };
 const char *tool_granularity_text(const struct tool_plan_settings *settings, char text[TOOL_GRANULARITY_TEXT_MAX]);
 
-/* EO_ERR_INVALID: more blocks to recompute, or in a unit, than the model has. */
-EO_NODISCARD eo_status tool_plan_settings_check(const struct tool_plan_settings *settings, uint32_t block_count,
+/* EO_ERR_INVALID: more blocks to recompute, or in a unit, than the model has; gradients apart that are none. */
+EO_NODISCARD eo_status tool_plan_settings_check(const struct tool_plan_settings *settings, uint32_t block_count, bool tied_head,
                                                 struct tool_problem *problem);
 
 /* Nothing is open any more; texts are the settings' own. */

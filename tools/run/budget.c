@@ -478,7 +478,7 @@ static eo_status go_on(struct tool_options *o, const struct tool_kept_choice *ke
     EO_TRY(find_subject(o, &subject, problem));
     const uint32_t head_chunks = subject.settings.head_chunks;
     tool_kept_choice_apply(kept, o, &subject.settings);
-    if (tool_plan_settings_check(&subject.settings, subject.config.layer_count, &unused) < 0 ||
+    if (tool_plan_settings_check(&subject.settings, subject.config.layer_count, subject.config.tied_head, &unused) < 0 ||
         tool_budget_evaluate(&subject.settings, &subject.config, &kept->rates, false, &silence, &option) < 0)
         return EO_OK;
     option.changes_bits = subject.settings.head_chunks != head_chunks;
@@ -535,7 +535,7 @@ static eo_status go_on_joined(struct tool_options *o, const struct tool_kept_buc
     EO_TRY(find_subject(o, &subject, problem));
     subject.settings.gather_run = kept->gather_run;
     subject.settings.gradient_run = kept->gradient_run;
-    if (tool_plan_settings_check(&subject.settings, subject.config.layer_count, &unused) < 0 ||
+    if (tool_plan_settings_check(&subject.settings, subject.config.layer_count, subject.config.tied_head, &unused) < 0 ||
         tool_budget_evaluate(&subject.settings, &subject.config, &kept->rates, false, &silence, &option) < 0)
         return EO_OK;
     o->plan.gather_run = kept->gather_run;

@@ -443,7 +443,7 @@ static eo_status prepare(struct tool_job *job, struct tool_log_catch *log_catch,
     if (!o->plan_only) /* a plan needs no device */
         EO_TRY(check_device(job, log_catch, problem));
     /* Also of the ranks, later: it finds the catch of the thread that calls. */
-    EO_TRY(tool_plan_settings_check(&o->plan, job->config.layer_count, problem));
+    EO_TRY(tool_plan_settings_check(&o->plan, job->config.layer_count, job->config.tied_head, problem));
     const eo_log log = tool_job_log(NULL);
     const eo_status status = tool_job_plan(o, &job->config, &log, &job->transformer, &job->plan);
     if (status < 0)

@@ -205,15 +205,15 @@ static void await_reduction(struct list_builder *b, uint32_t pass_index, uint32_
     if (!in_place && plan->replicas > 1)
         add_all_reduce(b, pass->position, position->layer);
 
-    /* Body: the slot's next writer needs it gone. Edge: soon, for its addresses are wanted; but not before the
-     * reduction has had as many passes as there are gradient buffers. */
+    /* In a slot: its next writer needs it gone. In a buffer of its own: soon, for its addresses are wanted; but not before
+     * the reduction has had as many passes as there are gradient buffers. */
     uint32_t due = now + plan->params.gradient_slots * (position->body == EO_NONE ? 1 : plan->params.gradient_run);
     if (in_place) {
         uint32_t writer = pass_index + 1;
         while (writer < b->pass_count &&
                !(b->passes[writer].backward && plan->positions[b->passes[writer].position].buffer_row == position->buffer_row))
             writer++;
-        due = layer->edge ? (uint32_t)eo_min_u64(due, writer) : writer;
+        due = eo_plan_has_own_buffer(plan, position) ? (uint32_t)eo_min_u64(due, writer) : writer;
     }
     due = (uint32_t)eo_min_u64(due, next_of_gradient_row(b, pass_index));
     if (in_place)

@@ -79,8 +79,7 @@ static eo_status place_gather(struct eo_plan *plan, struct plan_position *positi
     return EO_OK;
 }
 
-/* Gradients that wait for others to be added would hold up their slot. */
-static bool has_own_buffer(const struct eo_plan *plan, const struct plan_position *position)
+bool eo_plan_has_own_buffer(const struct eo_plan *plan, const struct plan_position *position)
 {
     return plan->layers[position->layer].edge || position->adds_to != EO_NONE || !position->contributes;
 }
@@ -94,7 +93,7 @@ static eo_status make_own_buffers(struct eo_plan *plan)
 {
     for (uint32_t p = plan->position_count; p-- > 0;) { /* backward order: first what is added to */
         struct plan_position *position = &plan->positions[p];
-        if (!is_buffered(plan, position) || !has_own_buffer(plan, position))
+        if (!is_buffered(plan, position) || !eo_plan_has_own_buffer(plan, position))
             continue;
         if (position->adds_to != EO_NONE)
             position->buffer_row = plan->positions[position->adds_to].buffer_row;
@@ -129,7 +128,7 @@ eo_status eo_plan_make_buffer_rows(struct eo_plan *plan)
         uint64_t *g = &gather_bytes[body % gather_slots], *d = &gradient_count[body % gradient_slots];
         *g = eo_max_u64(*g, gathered_bytes(plan, layer));
         widened = eo_max_u64(widened, widened_bytes(plan, layer));
-        if (is_buffered(plan, &plan->positions[p]) && !has_own_buffer(plan, &plan->positions[p]))
+        if (is_buffered(plan, &plan->positions[p]) && !eo_plan_has_own_buffer(plan, &plan->positions[p]))
             *d = eo_max_u64(*d, layer->layout.padded_count);
         body++;
     }
@@ -156,7 +155,7 @@ eo_status eo_plan_make_buffer_rows(struct eo_plan *plan)
             EO_TRY(place_gather(plan, position, row, EO_NONE));
         } else {
             EO_TRY(place_gather(plan, position, bytes ? gather_row[body % gather_slots] : EO_NONE, widened_row));
-            if (is_buffered(plan, position) && !has_own_buffer(plan, position))
+            if (is_buffered(plan, position) && !eo_plan_has_own_buffer(plan, position))
                 position->buffer_row = gradient_row[body % gradient_slots];
             body++;
         }

@@ -365,7 +365,8 @@ static void embeddings(void)
     FOR_TYPES(t) FOR_SIZES(s) for (int v = 0; v < 4; v++)
     {
         const bool adds = v == 3;
-        const uint32_t vocabulary = vocabularies[v % 3], seq = s->rows > 4 ? (uint32_t)s->rows / 3 + 1 : (uint32_t)s->rows;
+        const uint32_t vocabulary = vocabularies[adds ? 2 : v],
+                       seq = s->rows > 4 ? (uint32_t)s->rows / 3 + 1 : (uint32_t)s->rows;
         const uint64_t positions = seq + 2;
         const struct tensor tokens = tensor_tokens(s->rows, vocabulary), in_document = tensor_tokens(s->rows, seq);
         const struct tensor table = tensor_random(t->compute, vocabulary, s->width, -1, 1);

@@ -88,6 +88,59 @@ void gradients_of_no_use(void)
 }
 
 /*
+ * A use that is to add its gradients, but zeroes those that the next use left: debug mode names the parameter; what is added
+ * goes on, however many elements it changes.
+ */
+void overwritten_sums(void)
+{
+    enum { ELEMENTS = 100 };
+    static const char *const names[] = {"both", "the next's"};
+    const uint32_t first = 0;
+    eo_model *model;
+    struct scene scene = {.ranks = 1, .debug = true};
+    eo_runtime *rt;
+    const eo_view *view;
+    must(eo_model_create(&model, NULL), "model");
+    must(eo_model_add_layer(model, eo_layer_params(.name = "layer"), NULL), "layer");
+    for (int k = 0; k < 2; k++)
+        must(eo_model_add_parameter(model, eo_parameter_params(.name = names[k], .dim_count = 1, .dims = {ELEMENTS}), NULL),
+             "parameter");
+    must(eo_model_add_position(
+             model, eo_position_params(.name = "first use", .parameters = &first, .parameter_count = 1, .adds_gradients = true),
+             NULL),
+         "position");
+    must(eo_model_add_position(model, eo_position_params(.name = "next use"), NULL), "position");
+    scene.model = model;
+    must(eo_plan_create(&scene.plan, model, eo_plan_params(.rank_count = 1, .log = &eo_test_log)), "plan");
+    must(eo_world_create_local(scene.worlds, eo_world_params(.rank_count = 1, .log = &eo_test_log)), "world");
+    must(open_runtime(&scene, 0, &rt), "runtime");
+    must(eo_step_begin(rt), "begin");
+    for (uint32_t p = 0; p < 2; p++)
+        must(forward_pass(rt, p), "forward");
+    for (uint32_t p = 2; p-- > 0;) {
+        must(eo_backward_begin(rt, p, &view), "backward");
+        must(eo_gradients_begin(rt, p, &view), "gradients");
+        for (int k = 0; k < 2; k++) {
+            float *gradient = view->gradients[k];
+            for (int i = 0; i < ELEMENTS && p == 1; i++)
+                gradient[i] = 1;
+            memset(gradient, 0, p == 0 ? ELEMENTS * sizeof(float) : 0);
+            if (p == 0)
+                REFUSED(rt, eo_backward_end(rt, 0),
+                        k == 0 ? "the gradient of 'both' was overwritten in backward of first use, which "
+                                 "adds to what next use left there: of 100 elements that were not 0, 100 are"
+                               : "the gradient of 'the next's' was overwritten in backward of first use");
+            for (int i = 0; i < ELEMENTS && p == 0; i++)
+                gradient[i] = k == 0 ? 2 : 1;
+        }
+        must(eo_backward_end(rt, p), "mended");
+    }
+    must(eo_step_end(rt, eo_step_params(.learning_rate = 0.1F), NULL), "end");
+    eo_runtime_destroy(&rt);
+    close_scene(&scene);
+}
+
+/*
  * In debug mode a pass that writes into its weights is refused by the parameter's name; once they are as they were it goes on.
  */
 void written_weights(eo_memory memory)

@@ -30,6 +30,7 @@ int main(void)
     gradients_beside(false);
     gradients_beside(true);
     gradients_of_no_use();
+    overwritten_sums();
     test_report("gradients not written, or written past their end, are refused by name in debug mode", 1);
     written_weights(EO_MEMORY_STATIC);
     written_weights(EO_MEMORY_DYNAMIC_POOL);

@@ -88,6 +88,7 @@ void late_views_and_buffers(void);
 /* gradients.c */
 void gradients_beside(bool zero_gradients);
 void gradients_of_no_use(void);
+void overwritten_sums(void);
 void written_weights(eo_memory memory);
 void added_gradients(eo_dtype dtype);
 void other_micro_batches(void);

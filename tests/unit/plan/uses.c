@@ -104,6 +104,47 @@ Test(plan_uses, gradients_that_are_added_up_are_reduced_once)
     eo_model_destroy(&model);
 }
 
+/* A buffer that no slot lends goes back soon after its reduction, not only when its own next writer comes.
+ * Method: a layer used twice between others, two of whose three micro-batches are added in place. */
+Test(plan_uses, a_buffer_of_its_own_is_given_back_soon)
+{
+    enum { POSITIONS = 9, APART_MOST = 12 };
+    static const char uses[] = "abcTdTefg";
+    eo_model *model;
+    uint32_t layer[128] = {0}, tied = 0;
+    cr_assert_eq(eo_model_create(&model, eo_model_params(.name = "tied in the middle", .log = &eo_test_log)), EO_OK);
+    for (uint32_t p = 0; p < POSITIONS; p++) {
+        const char name[] = {uses[p], '\0'};
+        const bool again = uses[p] == 'T' && tied++;
+        if (!again) {
+            cr_assert_eq(eo_model_add_layer(model, eo_layer_params(.name = name), &layer[(int)uses[p]]), EO_OK);
+            cr_assert_eq(eo_model_add_parameter(model,
+                                                eo_parameter_params(.layer = layer[(int)uses[p]], .name = name, .dim_count = 1,
+                                                                    .dims = {uses[p] == 'T' ? 9000 : 1000}),
+                                                NULL),
+                         EO_OK);
+        }
+        cr_assert_eq(
+            eo_model_add_position(
+                model, eo_position_params(.layer = layer[(int)uses[p]], .adds_gradients = uses[p] == 'T' && !again), NULL),
+            EO_OK);
+    }
+    eo_plan *plan = must_plan(model, (eo_plan_params){.rank_count = 4, .micro_batches = 3});
+    const struct eo_operation_list *list = &plan->schedule.lists[EO_LIST_STEADY];
+    uint32_t reduced = 0, taken_in = 0;
+    for (uint32_t i = 0; i < list->count; i++) {
+        const struct eo_operation *o = &list->operations[i];
+        if (o->layer != layer['T'] || o->micro_batch != 1)
+            continue;
+        reduced = o->kind == EO_OP_REDUCE_SCATTER ? i : reduced;
+        taken_in = o->kind == EO_OP_ACCUMULATE ? i : taken_in;
+    }
+    cr_assert(reduced > 0 && taken_in > reduced);
+    cr_expect_leq(taken_in - reduced, APART_MOST);
+    eo_plan_destroy(&plan);
+    eo_model_destroy(&model);
+}
+
 /* Where the row of a buffer lies, as one number. */
 static uint64_t place_of_buffer(const eo_plan *plan, uint32_t buffer)
 {

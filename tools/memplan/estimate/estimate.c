@@ -91,7 +91,7 @@ eo_status tool_estimate_settings(struct tool_system_settings *out, const struct 
     if (out->layout.seq > request->config->context)
         return tool_problem_set(problem, EO_ERR_INVALID, "--seq %u is longer than the model's context of %u (%s)",
                                 out->layout.seq, request->config->context, request->config->source);
-    EO_TRY(tool_plan_settings_check(p, request->config->layer_count, problem));
+    EO_TRY(tool_plan_settings_check(p, request->config->layer_count, request->config->tied_head, problem));
     if (out->recomputed_blocks > shape->layers)
         out->recomputed_blocks = (uint32_t)shape->layers;
     return tool_system_check(system, out, shape, problem);

@@ -10,11 +10,9 @@
 
 static void check_budget(const struct argp_state *state, const struct tool_memplan_asked *m)
 {
-    static const enum memplan_key chosen[] = {
-        KEY_RECOMPUTE,           KEY_SLOTS, KEY_OFFLOAD_LAYERS, KEY_OFFLOAD_SLOTS, KEY_OFFLOAD_GRADIENTS, KEY_LATE_UPDATES,
-        KEY_OFFLOAD_ACTIVATIONS, KEY_FIT,   KEY_VERIFY,         KEY_HEAD_CHUNKS,   KEY_GRADIENTS_APART};
-    const size_t count =
-        sizeof(chosen) / sizeof(chosen[0]) - (m->budget.request.may_change_bits ? 0 : 2); /* the last ones change bits */
+    static const enum memplan_key chosen[] = {KEY_RECOMPUTE,         KEY_SLOTS, KEY_OFFLOAD_LAYERS, KEY_OFFLOAD_SLOTS,
+                                              KEY_OFFLOAD_GRADIENTS, KEY_LATE_UPDATES, KEY_OFFLOAD_ACTIVATIONS, KEY_FIT, KEY_VERIFY, KEY_HEAD_CHUNKS};
+    const size_t count = sizeof(chosen) / sizeof(chosen[0]) - !m->budget.request.may_change_bits;
     if (!m->budget.request.bytes && (m->budget.rates_path || m->budget.request.may_change_bits))
         argp_error(state, "--%s needs --budget BYTES, the memory of a rank",
                    m->budget.rates_path ? "rates" : "budget-may-change-bits");

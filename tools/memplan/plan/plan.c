@@ -136,13 +136,15 @@ static eo_status plan_stage(struct tool_memplan *out, const struct tool_model_co
     struct tool_model_config cut;
     if (s->plan.seq == 0)
         s->plan.seq = config->context < SEQ_MOST ? config->context : SEQ_MOST;
+    const bool tied_head = config->tied_head;
     if (!tool_slice_is_whole(&s->slice)) {
         EO_TRY(check_slice(s, config, problem));
         tool_slice_config(&cut, config, &s->slice);
         config = &cut;
     }
     tool_model_config_transformer(config, &shape);
-    EO_TRY(tool_plan_settings_check(&s->plan, config->layer_count, problem));
+    EO_TRY(tool_plan_settings_check(&s->plan, config->layer_count, tied_head, problem));
+    s->plan.gradients_apart = s->plan.gradients_apart && config->tied_head; /* of several stages they always are */
     EO_TRY(check_settings(s, config, problem));
     fill_in(s, config, &shape);
     const eo_status status = make_plan(out, config, &shape, &log);

@@ -38,11 +38,11 @@ static void write_option(struct eo_json *json, const struct tool_budget_option *
     eo_json_write(json,
                   "{'arena_bytes': %" PRIu64 ", 'cache_bytes': %" PRIu64 ", 'disk_bytes': %" PRIu64 ", 'predicted_step_s': %g,"
                   "'recompute': %s, 'slots': [%u, %u], 'offload_layers': %u, 'offload_slots': %u, 'offload_gradients': %i,"
-                  "'late_updates': %i, 'offload_activations': %u, 'head_chunks': %u, 'gradients_apart': %i}",
+                  "'late_updates': %i, 'offload_activations': %u, 'head_chunks': %u}",
                   o->arena_bytes, o->cache_bytes, o->disk_bytes, o->step_s, recompute, o->settings.gather_slots,
                   o->settings.gradient_slots, o->settings.offload_layers, o->settings.offload_slots,
                   o->settings.offload_gradients, o->settings.late_updates, o->settings.offload_activations,
-                  o->settings.head_chunks, o->settings.gradients_apart);
+                  o->settings.head_chunks);
 }
 
 void tool_memplan_budget_json(struct eo_json *json, const struct tool_memplan_budget *b)

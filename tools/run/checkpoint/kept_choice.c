@@ -24,10 +24,10 @@ void tool_kept_choice_write(struct eo_json *json, const struct tool_options *o)
                   "'choice': {'cheap_recompute': %i, 'recompute_blocks': %u, 'gather_slots': %u, 'gradient_slots': %u,"
                   "'offload_layers': %u, 'offload_slots': %u, 'offload_gradients': %i, 'late_updates': %i, "
                   "'offload_activations': %u, 'head_chunks': %u,"
-                  "'gradients_apart': %i, 'rates':",
+                  "'rates':",
                   s->recompute == EO_RECOMPUTE_CHEAP, s->recompute_blocks, s->gather_slots, s->gradient_slots,
                   s->offload_layers, s->offload_slots, s->offload_gradients, s->late_updates, s->offload_activations,
-                  o->head_is_chosen ? s->head_chunks : 0, s->gradients_apart);
+                  o->head_is_chosen ? s->head_chunks : 0);
     tool_rates_write(json, &o->rates);
     eo_json_write(json, "}");
 }
@@ -51,16 +51,15 @@ static void parse_bucketing(const json_t *settings, struct tool_kept_bucketing *
 bool tool_kept_choice_parse(const json_t *settings, struct tool_kept_choice *out)
 {
     json_int_t blocks, gather, gradient, layers, slots, pieces, activations = 0; /* of earlier checkpoints: none */
-    int is_cheap, gradients, late = 0, apart = 0;
+    int is_cheap, gradients, late = 0;
     json_t *choice = json_object_get(settings, "choice");
     struct tool_rates rates;
     *out = (struct tool_kept_choice){.is_there = false};
     parse_bucketing(settings, &out->bucketing);
-    if (!choice ||
-        json_unpack(choice, "{s:b, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s?I, s?b, s?b}", "cheap_recompute", &is_cheap,
-                    "recompute_blocks", &blocks, "gather_slots", &gather, "gradient_slots", &gradient, "offload_layers",
-                    &layers, "offload_slots", &slots, "offload_gradients", &gradients, "head_chunks", &pieces,
-                    "offload_activations", &activations, "late_updates", &late, "gradients_apart", &apart) != 0)
+    if (!choice || json_unpack(choice, "{s:b, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s?I, s?b}", "cheap_recompute", &is_cheap,
+                               "recompute_blocks", &blocks, "gather_slots", &gather, "gradient_slots", &gradient,
+                               "offload_layers", &layers, "offload_slots", &slots, "offload_gradients", &gradients,
+                               "head_chunks", &pieces, "offload_activations", &activations, "late_updates", &late) != 0)
         return false;
     const bool is_good = is_number(blocks, 0, UINT32_MAX) && !(is_cheap && blocks) && is_number(gather, 1, SLOTS_MAX) &&
                          is_number(gradient, 1, SLOTS_MAX) && is_number(layers, 0, UINT32_MAX) &&
@@ -79,7 +78,6 @@ bool tool_kept_choice_parse(const json_t *settings, struct tool_kept_choice *out
                                      .offload_slots = (uint32_t)slots,
                                      .offload_gradients = gradients,
                                      .late_updates = late,
-                                     .gradients_apart = apart,
                                      .offload_activations = (uint32_t)activations,
                                      .head_chunks = (uint32_t)pieces,
                                      .rates = rates,
@@ -133,8 +131,6 @@ void tool_kept_choice_apply(const struct tool_kept_choice *kept, const struct to
     if (kept->head_chunks && !tool_option_given(o, "head-chunks") &&
         kept->head_chunks <= (uint64_t)settings->batch * settings->seq)
         settings->head_chunks = kept->head_chunks;
-    if (!tool_option_given(o, "gradients-apart"))
-        settings->gradients_apart = kept->gradients_apart;
     if (!tool_option_given(o, "offload-activations"))
         settings->offload_activations = kept->offload_activations;
     if (tool_option_given(o, "offload-layers"))

@@ -19,7 +19,7 @@ struct tool_kept_choice {
     bool is_there;
     eo_recompute recompute;
     uint32_t recompute_blocks, gather_slots, gradient_slots, offload_layers, offload_slots;
-    bool offload_gradients, late_updates, gradients_apart;
+    bool offload_gradients, late_updates;
     uint32_t offload_activations;
     uint32_t head_chunks; /* 0: not chosen */
     struct tool_rates rates;

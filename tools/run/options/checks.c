@@ -76,12 +76,10 @@ void tool_options_check_mode(const struct argp_state *state, const struct tool_o
 
 static void check_budget(const struct argp_state *state, const struct tool_options *o)
 {
-    static const int chosen[] = {
-        OPTION_RECOMPUTE,         OPTION_SLOTS,        OPTION_OFFLOAD_LAYERS,      OPTION_OFFLOAD_SLOTS,
-        OPTION_OFFLOAD_GRADIENTS, OPTION_LATE_UPDATES, OPTION_OFFLOAD_ACTIVATIONS, OPTION_HEAD_CHUNKS,
-        OPTION_GRADIENTS_APART};
-    const size_t count =
-        sizeof(chosen) / sizeof(chosen[0]) - (o->budget_may_change_bits ? 0 : 2); /* the last ones change bits */
+    static const int chosen[] = {OPTION_RECOMPUTE,         OPTION_SLOTS,      OPTION_OFFLOAD_LAYERS, OPTION_OFFLOAD_SLOTS,
+                                 OPTION_OFFLOAD_GRADIENTS, OPTION_LATE_UPDATES, OPTION_OFFLOAD_ACTIVATIONS,
+                                 OPTION_HEAD_CHUNKS};
+    const size_t count = sizeof(chosen) / sizeof(chosen[0]) - !o->budget_may_change_bits;
     if (!tool_option_is_given(o, OPTION_BUDGET)) {
         if ((tool_option_is_given(o, OPTION_RATES) && !o->bucketing_auto) || o->budget_may_change_bits)
             argp_error(state, "--%s needs --budget BYTES, the memory of a rank",

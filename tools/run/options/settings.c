@@ -188,14 +188,15 @@ void tool_job_settings(struct eo_json *json, const void *user)
         ", 'lr': %g, 'schedule': %s, 'min-lr': %g, 'beta1': %g, 'beta2': %g, 'eps': %g, 'weight-decay': %g, 'clip': %g,"
         "'lora': %s, 'dropout': %g, 'optimizer': %s, 'momentum': %g, 'ema': %g, 'dtype': %s, 'reduce': %s, 'norms': %s, "
         "'on-not-finite': %s, "
-        "'gather': %s, 'products': %s, 'frozen': %s}}",
+        "'gather': %s, 'products': %s, 'frozen': %s, 'gradients-apart': %i}}",
         job->data.origin_step, job->data.origin_sequence, seed, job->data.is_shuffled, job->data.is_packed,
         data_hash(&job->data), job->shape.seq, sequences_of_a_step(job), o->steps, o->warmup, o->learning_rate,
         tool_schedule_text(&o->schedule, schedule), o->minimum_rate >= 0 ? o->minimum_rate : NAN, o->beta1, o->beta2, o->eps,
         o->weight_decay, o->clip, o->plan.lora.rank ? tool_lora_text(&o->plan.lora, lora) : NULL, o->plan.dropout,
         eo_optimizer_name(o->plan.optimizer), o->plan.optimizer == EO_OPTIMIZER_MUON ? o->momentum : NAN, o->plan.ema_decay,
         eo_dtype_name(o->plan.dtype), eo_dtype_name(o->plan.reduce_dtype), o->plan.fp32_norms ? "fp32" : "dtype",
-        o->skips ? "skip" : "stop", tool_gather_text(&o->plan), tool_product_text(&o->plan), tool_frozen_text(&o->plan));
+        o->skips ? "skip" : "stop", tool_gather_text(&o->plan), tool_product_text(&o->plan), tool_frozen_text(&o->plan),
+        o->plan.gradients_apart);
 }
 
 eo_status tool_job_settings_read(eo_checkpoint *checkpoint, json_t **out)
