@@ -29,7 +29,7 @@ static const struct argp_option train_options[] = {
     {"log", TRAIN_LOG, "FILE.jsonl", 0, "write the plan, a JSON object a step, and a summary", 4},
     {"csv", TRAIN_CSV, "FILE.csv", 0, "write a table with a row a step", 4},
     {"tensorboard", TRAIN_TENSORBOARD, "DIR", 0, "write an event file for TensorBoard in DIR", 4},
-    {"log-norms", TRAIN_LOG_NORMS, NULL, 0, "in these: the gradient norm of each layer, too", 4},
+    {"log-norms", TRAIN_LOG_NORMS, NULL, 0, "with --log, --csv or --tensorboard: the gradient norm of each layer, too", 4},
     {"trace", TRAIN_TRACE, "FILE.json", 0, "write the activity of both streams in the last steps, for Perfetto or Chrome", 4},
     {"sample", TRAIN_SAMPLE, "N", 0, "bytes (tokens) of text to generate at the end, 0: none [160]", 4},
     {"plan", TRAIN_PLAN, NULL, 0, "print the plan, and stop", 4},

@@ -13,12 +13,13 @@ const struct argp_option tool_option_table[] = {
     {"model", OPTION_MODEL, "MODEL", 0,
      "tiny, small, base (bytes), gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-tiny, llama-small (bytes), llama-1b, "
      "qwen2-tiny, qwen3-tiny (bytes); "
-     "LAYERSxWIDTHxHEADS for another GPT-2 on bytes; a config.json of GPT-2, Llama or Mistral, or a folder with one; "
-     "init for the shape of the --init weights [small; with --init: init]",
+     "LAYERSxWIDTHxHEADS for another GPT-2 on bytes; a published model, such as llama-3.2-3b (memplan --model has the names); "
+     "a config.json of Hugging Face, or a folder with one; init for the shape of the --init weights [small; with --init: init]",
      1},
     {"text", OPTION_TEXT, "PATH...", 0,
      "train on the bytes of files or folders; the last tenth is held back [documents of this project, 190 KB]", 1},
-    {"tokens", OPTION_TOKENS, "FILE.bin...", 0, "train on token files of llm.c, one after the other, in the given order", 1},
+    {"tokens", OPTION_TOKENS, "FILE.bin...", 0,
+     "train on token files of tools/tokenize or llm.c, one after the other, in the given order", 1},
     {"shuffle", OPTION_SHUFFLE, NULL, 0, "take the sequences of --tokens in an order drawn from --seed, another in each pass",
      1},
     {"pack", OPTION_PACK, "documents|none", 0,
@@ -39,11 +40,11 @@ const struct argp_option tool_option_table[] = {
      "compute type of weights and activations: fp32 or bf16; master weights are fp32 in both [fp32]", 2},
     {"gather", OPTION_GATHER, "TYPE", 0,
      "type of the blocks' matrices in all-gathers: float8 (with --dtype bf16; about half the bytes, rounds weights to four "
-     "bits), or dtype: that of --dtype [dtype]",
+     "significant bits), or dtype: that of --dtype [dtype]",
      2},
     {"products", OPTION_PRODUCTS, "TYPE", 0,
-     "type of the blocks' forward products: float8 (--device cuda --dtype bf16; rounds activations and weights to four bits), "
-     "or dtype: that of --dtype [dtype]",
+     "type of the blocks' forward products: float8 (--device cuda --dtype bf16; rounds activations and weights to four "
+     "significant bits), or dtype: that of --dtype [dtype]",
      2},
     {"norms", OPTION_NORMS, "TYPE", 0,
      "type of the weights of norms beside bf16 matrices: fp32, or dtype: that of --dtype [dtype]", 2},
@@ -97,7 +98,9 @@ const struct argp_option tool_option_table[] = {
      2},
     {"budget-may-change-bits", OPTION_MAY_CHANGE_BITS, NULL, 0, "with --budget: choose the pieces of the head too", 2},
     {"rates", OPTION_RATES, "FILE.json", 0,
-     "with --budget: speeds of a rank; measure: at the start [measure; with --resume: those of the checkpoint]", 2},
+     "with --budget or --bucketing auto: speeds of a rank; measure: at the start [measure; with --resume: those of the "
+     "checkpoint]",
+     2},
     {"bucketing", OPTION_BUCKETING, "G,R", 0,
      "blocks that one all-gather brings, and that one reduce-scatter reduces, with buffers for all of them; auto: what is "
      "predicted to be fastest, by --fabric or --rates [1,1]",
@@ -106,14 +109,18 @@ const struct argp_option tool_option_table[] = {
      "keep optimizer state (with bf16 also the low halves of the weights) of N layers, or all, on disk, with GPUs in host "
      "memory [0]",
      2},
-    {"offload-slots", OPTION_OFFLOAD_SLOTS, "N", 0, "number of these layers that are back at a time for their update [2]", 2},
-    {"offload-gradients", OPTION_OFFLOAD_GRADIENTS, NULL, 0, "their gradients too, between reduction and update", 2},
+    {"offload-slots", OPTION_OFFLOAD_SLOTS, "N", 0, "number of offloaded layers that are back at a time for their update [2]",
+     2},
+    {"offload-gradients", OPTION_OFFLOAD_GRADIENTS, NULL, 0,
+     "with --offload-layers: offload their gradients too, between reduction and update", 2},
     {"late-updates", OPTION_LATE_UPDATES, NULL, 0,
-     "update these layers in the next step's forward passes, which hide their way from and to the disk", 2},
+     "with --offload-layers: update them in the next step's forward passes, which hide their way from and to the disk", 2},
     {"offload-activations", OPTION_OFFLOAD_ACTIVATIONS, "N", 0,
-     "keep what N blocks, or all, save for the backward pass there too, between the passes [0]", 2},
+     "keep what N blocks, or all, save for the backward pass on disk, with GPUs in host memory, between the passes [0]", 2},
     {"offload-folder", OPTION_OFFLOAD_FOLDER, "DIR", 0,
-     "folder of the file for them; it has no name and ends with the run [that of --checkpoint, else the current one]", 2},
+     "folder of the file with all that is offloaded; it has no name and ends with the run [that of --checkpoint, else the "
+     "current one]",
+     2},
     {"implicit-prefetch", OPTION_IMPLICIT_PREFETCH, NULL, 0, "dynamic memory: gather as FSDP2 does by default", 2},
     {"reduce-inputs", OPTION_REDUCE_INPUTS, "K", 0, "dynamic memory: reduce-scatter inputs in flight [1]", 2},
     {"dynamic-offload", OPTION_DYNAMIC_OFFLOAD, NULL, 0,

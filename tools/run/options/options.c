@@ -53,8 +53,10 @@ static void parse_model(const struct argp_state *state, struct tool_options *opt
         for (uint32_t i = 0; eo_transformer_preset_name(i); i++)
             snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s", i ? ", " : "",
                      eo_transformer_preset_name(i));
-        argp_error(state, "--model '%.200s' is unknown; known are %s, LAYERSxWIDTHxHEADS (such as 4x128x4), a config.json, and "
-                   "a folder with one", name, known);
+        argp_error(state,
+                   "--model '%.200s' is unknown; known are %s, LAYERSxWIDTHxHEADS (such as 4x128x4), a config.json, "
+                   "a folder with one, and published models, such as llama-3.2-3b (memplan --model has the names)",
+                   name, known);
     }
 }
 
