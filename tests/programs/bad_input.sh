@@ -88,6 +88,14 @@ for program in train headtohead memplan checkpoint launch; do
 done >"$work/out"
 [ "$(grep -c -e '--ranks=N, --world=N' "$work/out")" = 5 ] && run "$launch" --world 2 true && [ $code = 0 ]
 result $? '--ranks and --world are one option in all programs'
+# --help sorts options by name, so a text cannot lean on the option before it in our table.
+for program in train headtohead memplan checkpoint launch postmortem; do
+    "$(dirname "$train")/$program" --help 2>&1
+done | tr -s ' \n' ' ' >"$work/out"
+echo >>"$work/out"
+grep -q -e '--offload-gradients with --offload-layers' "$work/out" &&
+    ! grep -qE -e '--[a-z-]+(=[^ ]+)? (\.\.\.|their|these|them|in these)[ :]|these layers| there too|file for them' "$work/out"
+result $? '--help: the text of an option can be read alone'
 run "$train" --wd 3
 [ $code = 2 ] && ! grep -q 'did you mean' "$work/err"
 result $? 'a name that shares no letter with any is near none'
@@ -98,7 +106,7 @@ result $? 'all presets and other names of options are in --help'
 refuse 'a Hub id as a model' 'Hub ids are not downloaded' --model Qwen/Qwen3-0.6B
 refuse 'a Hub id as weights' 'Hub ids are not downloaded' --init openai-community/gpt2
 refuse 'a word that belongs to no option' "'stray'" stray
-refuse 'an unknown model' "'huge' is unknown" --model huge
+refuse 'an unknown model' 'published models, such as llama-3.2-3b' --model huge
 printf a >"$work/letter"
 refuse 'a text of one letter, which is one token' ': 1 token to train on is shorter' --text "$work/letter" --model tiny
 refuse 'text that is not there' 'No such file' --model tiny --text "$work/nothing"

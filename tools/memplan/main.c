@@ -107,8 +107,10 @@ int main(int argc, char **argv)
     const struct argp argp = {
         .options = tool_memplan_options,
         .parser = tool_memplan_parse,
-        .doc = "Plans the memory of a sharded training run: the memory of each rank, to the byte.\vExit status: 0 it fits (or "
-               "no fit was asked for; --compare gives no verdict), 1 it does not fit, or --verify or --diff found a difference, 2 bad input.",
+        .doc =
+            "Plans the memory of a sharded training run: the memory of each rank, to the byte.\vExit status: 0 it fits (or "
+            "no fit was asked for; --compare gives no verdict), 1 it does not fit, --verify or --diff found a difference, or "
+            "--published a row off its limit, 2 bad input.",
     };
     tool_arguments_parse(&argp, &(struct tool_arguments){.argc = argc, .argv = argv}, &m.asked);
     struct tool_problem problem;

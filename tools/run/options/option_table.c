@@ -13,7 +13,7 @@ const struct argp_option tool_option_table[] = {
     {"model", OPTION_MODEL, "MODEL", 0,
      "tiny, small, base (bytes), gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-tiny, llama-small (bytes), llama-1b, "
      "qwen2-tiny, qwen3-tiny (bytes); "
-     "LAYERSxWIDTHxHEADS for another GPT-2 on bytes; a published model, such as llama-3.2-3b (memplan --model has the names); "
+     "LAYERSxWIDTHxHEADS for another GPT-2 on bytes; a published model, such as llama-3.2-3b (memplan lists the names); "
      "a config.json of Hugging Face, or a folder with one; init for the shape of the --init weights [small; with --init: init]",
      1},
     {"text", OPTION_TEXT, "PATH...", 0,

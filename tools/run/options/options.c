@@ -55,7 +55,7 @@ static void parse_model(const struct argp_state *state, struct tool_options *opt
                      eo_transformer_preset_name(i));
         argp_error(state,
                    "--model '%.200s' is unknown; known are %s, LAYERSxWIDTHxHEADS (such as 4x128x4), a config.json, "
-                   "a folder with one, and published models, such as llama-3.2-3b (memplan --model has the names)",
+                   "a folder with one, and published models, such as llama-3.2-3b (memplan lists the names)",
                    name, known);
     }
 }
