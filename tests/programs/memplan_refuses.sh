@@ -46,9 +46,9 @@ refuse 'gradients apart of what is frozen' 'with --lora it is frozen' --model gp
 result $? 'several stages have the gradients of a tied embedding apart, asked or not'
 refuse 'a field that is nearly one' 'did you mean n_layer?' --model gpt2 --set n_layers=3
 refuse 'a field of other families' 'did you mean num_hidden_layers?' --model llama-3-8b --set n_layer=3
-run 2 'give --global-batch' --model gpt2 --system megatron --fit best --device H100
+run 2 'give --global-batch, and --device of A100, H100, H200 or B200' --model gpt2 --system megatron --fit best --device H100
 result $? 'layouts without a global batch'
-run 2 'are searched' --model gpt2 --system deepspeed --fit best --device H100 --global-batch 64
+run 2 'megatron, megatron-fsdp and fsdp2 are searched' --model gpt2 --system deepspeed --fit best --device H100 --global-batch 64
 result $? 'layouts of a system that has but one'
 refuse 'a network of no time' 'give --time too' --model gpt2 --device H100 --network 50GB
 refuse 'more micro-batches than a plan takes' 'give at most 4096' --model gpt2 --ranks 1 --global-batch 16777216
@@ -98,7 +98,7 @@ refuse 'a place to offload that is none' "'optimizer:tape'" --model gpt2 --syste
 refuse 'two ways to say micro-batches' 'one of them is enough' --model gpt2 --micro-batches 2 --global-batch 64
 refuse 'a global batch that cannot be' 'not a multiple of --batch 3 x 8' --model gpt2 --batch 3 --global-batch 64
 for words in '--tp 3|not a multiple of --tp 3' '--pp 8 --ranks 8 --virtual-stages 3|does not divide the model' \
-    '--ep 2|has no experts' '--recompute cheap|is evenodd' '--strategy zero3|takes zero1' '--fit max-batch|--fit is of evenodd' \
+    '--ep 2|has no experts' '--recompute cheap|is evenodd' '--strategy zero3|takes zero1' '--fit max-batch|--fit best alone' \
     '--dtype fp32|in bf16, fp16 and fp8' '--etp 2|has no experts' '--recompute moe|has no experts' '--seq 1000000|longer than the model' '--tp 64 --ranks 64|heads'; do
     # shellcheck disable=SC2086 # a list of words
     run 2 "${words#*|}" --model llama-3-8b --system megatron ${words%|*}

@@ -123,11 +123,12 @@ eo_status tool_estimate_layouts(FILE *out, const struct tool_estimate_request *r
 {
     struct search s = {.request = request, .kept = kept};
     if (request->system == TOOL_SYSTEM_DEEPSPEED)
-        return tool_problem_set(problem, EO_ERR_INVALID, "--fit best: of other systems megatron and fsdp2 are searched");
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--fit best: of other systems megatron, megatron-fsdp and fsdp2 are searched");
     if (request->global_batch == 0 || request->asked->capacity_bytes == 0 || !tool_device_rates_find(request->device))
         return tool_problem_set(problem, EO_ERR_INVALID,
-                                "--fit best of another system: give --global-batch, and --device of A100, "
-                                "H100 or H200");
+                                "--fit best of another system: give --global-batch, and --device of A100, H100, "
+                                "H200 or B200");
     try_all(&s);
     *found = s.shown > 0;
     fprintf(out, "%s, %u x %s, %s, %u sequences a step: %u layouts, %u fit\n", request->config->source,

@@ -89,6 +89,8 @@ static void check_estimate(const struct argp_state *state, struct tool_memplan_a
         others &= ~tool_memplan_bit(known[i]);
     if (m->fit == TOOL_FIT_BEST && !m->compare)
         others &= ~tool_memplan_bit(KEY_FIT);
+    if (m->fit && m->fit != TOOL_FIT_BEST && !m->compare)
+        argp_error(state, "--fit: of another system --fit best alone is searched; other limits are of evenodd's plans");
     for (int key = KEY_MODEL; others && key < KEY_END; key++)
         if (others & tool_memplan_bit((enum memplan_key)key))
             argp_error(state, "--%s is of evenodd's plans; leave it out, or --%s", tool_memplan_option_name(key),
