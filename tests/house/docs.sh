@@ -4,14 +4,14 @@
 # Goal: the documents do not drift from the headers.
 # Method: the C blocks of docs/embedding.md, one after the other, and README's example are compiled with warnings as
 # errors; README's example is examples/line.c, word for word; links to files of the tree must lead somewhere; what
-# follows evenodd-checkpoint is one of its commands.
+# follows evenodd-checkpoint is one of its commands; the number of the API is the headers'.
 # usage: tests/house/docs.sh SOURCE C_COMPILER
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
 source=$1 cc=$2
 make_folder
 shown=$work/log
-echo 1..5
+echo 1..6
 
 blocks() { awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$1" 2>/dev/null; }
 
@@ -55,3 +55,8 @@ for word in $named; do
 done
 [ -n "$named" ] && [ ! -s "$work/log" ]
 result $? 'commands of evenodd-checkpoint in the documents are there'
+
+api=$(sed -n 's/^#define EO_API //p' "$source/include/evenodd/common.h" 2>/dev/null)
+grep -m 1 -ho 'eo_plan_create_api[0-9]*\|API [0-9][0-9]*' "$source/docs/embedding.md" "$source/CHANGELOG.md" >"$work/log" 2>&1
+[ -n "$api" ] && [ "$(sort -u "$work/log" | tr '\n' ' ')" = "API $api eo_plan_create_api$api " ]
+result $? 'the changelog and docs/embedding.md name the API of the headers'
