@@ -259,10 +259,10 @@ result $? 'a text of JSON is warned of'
 mkdir "$work/texts" && cp "$text" "$work/texts/small.txt" && truncate -s 65M "$work/texts/large.txt" && ln -s "$text" "$work/texts/link.txt"
 # shellcheck disable=SC2086
 run "$train" --text "$work/texts" --model tiny --seq 32 --batch 1 --steps 1 --sample 0 --threads 1 --peak-seconds 0
-[ $code = 0 ] && grep -q 'warning: --text: 2 files above 64 MiB or links of a folder, such as .*texts/large.txt, are left out' "$work/err"
+[ $code = 0 ] && grep -q 'warning: --text: links and files above 64 MiB of a folder are left out: 2, such as .*texts/large.txt; name' "$work/err"
 result $? 'large files and links of a folder are told when they are left out'
 rm "$work/texts/small.txt"
-refuse 'a folder of links' 'holds no text: 2 files above 64 MiB or links' --model tiny --text "$work/texts"
+refuse 'a folder of links' 'holds no text: links and files above 64 MiB of a folder are left out: 2' --model tiny --text "$work/texts"
 # shellcheck disable=SC2086 # lists of words
 {
     refuse 'a folder for another model' 'has weights of a GPT-2' --model llama-tiny --init "$work/folder" --text "$text"

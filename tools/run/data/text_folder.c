@@ -183,8 +183,8 @@ eo_status tool_data_load_text(struct tool_data *data, const char *const *paths, 
     char left_out[300] = "";
     if (text.left_out)
         snprintf(left_out, sizeof(left_out),
-                 "%u file%s above 64 MiB or links of a folder, such as %s, are left out; name them with --text", text.left_out,
-                 text.left_out == 1 ? "" : "s", text.left_path);
+                 "links and files above 64 MiB of a folder are left out: %u, such as %s; name them with --text", text.left_out,
+                 text.left_path);
     if (status >= 0 && text.count == 0)
         status = tool_problem_set(problem, EO_ERR_INVALID, "--text %s: holds no text%s%s; give a file or folder with some",
                                   path_count ? paths[0] : "", left_out[0] ? ": " : "", left_out);
