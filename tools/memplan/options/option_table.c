@@ -104,8 +104,8 @@ const struct argp_option tool_memplan_options[] = {
      4},
     {"fit", KEY_FIT, "WHAT", 0,
      "search the limit of a fit: max-batch, max-seq, min-gpus, min-recompute, best-strategy, "
-     "max-layers, best (strategy, recompute, batch and granularity together, but for those that you give), or best-layout (and "
-     "--tp and --pp)",
+     "max-layers, best (strategy, recompute, batch and granularity together, but for those that you give), or best-layout (with "
+     "--global-batch: --tp and --pp, too)",
      4},
     {.doc = "Output:", .group = 5},
     {"json", KEY_JSON, NULL, 0, "the plan as JSON, on standard output", 5},
