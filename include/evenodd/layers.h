@@ -52,6 +52,7 @@ typedef struct eo_transformer_config {
 
 /* tiny, small, base, gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-tiny, llama-small, llama-1b,
  * qwen2-tiny, qwen3-tiny; EO_ERR_INVALID. */
+#define eo_transformer_preset EO_OF_API(eo_transformer_preset)
 EO_EXPORT EO_NODISCARD eo_status eo_transformer_preset(const char *name, eo_transformer_config *out);
 EO_EXPORT const char *eo_transformer_preset_name(uint32_t index); /* NULL past the last */
 

@@ -59,29 +59,32 @@ static eo_status fail_beside(struct eo_runtime *rt, const struct plan_position *
                            at - before->offset, before->name, position->name, before->element_count);
 }
 
-/* Elements of a gradient that are not 0. */
+/* Elements of a gradient that are neither 0 nor -0. */
 static eo_status count_numbers(struct eo_runtime *rt, uint32_t position, const struct plan_parameter *parameter,
                                uint64_t *count)
 {
     const uint64_t size = eo_dtype_bytes(rt->plan->params.reduce_dtype);
     const char *gradient =
         (const char *)eo_static_state(rt)->rows[rt->plan->positions[position].buffer_row] + parameter->offset * size;
-    const uint32_t nothing = 0;
+    const uint32_t sign = size == sizeof(uint16_t) ? 0x8000 : 0x80000000;
     char room[ROOM];
     *count = 0;
     for (uint64_t from = 0; from < parameter->element_count; from += ROOM / size) {
         const uint64_t part = eo_min_u64(ROOM / size, parameter->element_count - from);
         EO_TRY(eo_host_download(rt, room, gradient + from * size, part * size));
-        for (uint64_t i = 0; i < part; i++)
-            *count += memcmp(room + i * size, &nothing, size) != 0;
+        for (uint64_t i = 0; i < part; i++) {
+            uint32_t bits = 0;
+            memcpy(&bits, room + i * size, size);
+            *count += (bits & ~sign) != 0;
+        }
     }
     return EO_OK;
 }
 
-/* Of a gradient that was added to most elements are still no zeros. Of a few that says nothing. */
+/* Of a gradient that was added to, most elements are still no zeros. Of a few that says nothing. */
 static eo_status check_added(struct eo_runtime *rt, uint32_t position)
 {
-    enum { FEW = 64, PART = 4 };
+    enum { FEW = 256 };
     const struct plan_position *p = &rt->plan->positions[position];
     const struct plan_layer *layer = &rt->plan->layers[p->layer];
     const uint64_t *left = eo_static_state(rt)->left;
@@ -89,7 +92,7 @@ static eo_status check_added(struct eo_runtime *rt, uint32_t position)
         const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
         uint64_t now;
         EO_TRY(count_numbers(rt, position, parameter, &now));
-        if (left[k] >= FEW && now < left[k] / PART)
+        if (left[k] >= FEW && now < left[k] / 2)
             return eo_runtime_fail(
                 rt, EO_ERR_INVALID,
                 "the gradient of '%s' was overwritten in backward of %s, which adds to what %s left there: of %" PRIu64

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Goal: a program built against other headers does not link: each public call that creates or opens an object bears the
+# Goal: a program built against other headers does not link: each public call that creates or opens an object, or fills a struct that callers fill, bears the
 # number of the API in its symbol.
 # Method: a program names all these calls. Compiled with today's headers it needs symbols of the libraries alone; compiled
 # with headers of another EO_API it needs none of them.
@@ -23,7 +23,8 @@ esac
 cp -R "$work/today" "$work/other"
 sed -i 's/^#define EO_API .*/#define EO_API 4711/' "$work/other/evenodd/common.h"
 
-calls=$(cat "$work"/today/evenodd/*.h | sed -n 's/^EO_EXPORT.*[ *]\(eo_[a-z0-9_]*_\(create\|open\)\(_[a-z]*\)\{0,1\}\)(.*/\1/p')
+calls=$(cat "$work"/today/evenodd/*.h | sed -n 's/^EO_EXPORT.*[ *]\(eo_[a-z0-9_]*_\(create\|open\)\(_[a-z]*\)\{0,1\}\)(.*/\1/p
+s/^EO_EXPORT.*[ *]\(eo_transformer_preset\)(.*/\1/p')
 {
     (cd "$work/today" && printf '#include <%s>\n' evenodd/*.h)
     echo 'typedef void (*call)(void);'

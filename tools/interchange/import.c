@@ -116,23 +116,48 @@ void tool_import_fini(struct tool_import *import)
 
 /* --- against a model ---------------------------------------------------------------------------------------------- */
 
-/* The preset of this shape, or the words that make one. */
-static const char *matching_model(const eo_transformer_config *config)
-{
-    for (uint32_t i = 0; eo_transformer_preset_name(i); i++) {
-        eo_transformer_config preset;
-        if (eo_transformer_preset(eo_transformer_preset_name(i), &preset) >= 0 &&
-            preset.family == config->family && preset.layer_count == config->layer_count &&
-            preset.width == config->width && preset.head_count == config->head_count &&
-            preset.vocabulary == config->vocabulary && preset.context == config->context)
-            return eo_transformer_preset_name(i);
-    }
-    return "init"; /* the shape of the file */
-}
-
 static uint32_t head_size(const eo_transformer_config *c)
 {
     return c->head_size ? c->head_size : c->head_count ? c->width / c->head_count : 0;
+}
+
+/* The first size in which two models of a family differ. */
+struct unlike {
+    const char *what; /* NULL: they are alike */
+    uint32_t a, b;
+};
+
+static struct unlike find_unlike(const eo_transformer_config *a, const eo_transformer_config *b)
+{
+    const struct unlike sizes[] = {
+        {"layers", a->layer_count, b->layer_count},
+        {"width", a->width, b->width},
+        {"heads", a->head_count, b->head_count},
+        {"key/value heads", a->kv_head_count, b->kv_head_count},
+        {"head size", head_size(a), head_size(b)},
+        {"vocabulary", a->vocabulary, b->vocabulary},
+        {"context", a->context, b->context},
+        {"MLP width", a->mlp_width, b->mlp_width},
+        {"tied head", a->tied_head, b->tied_head},
+        {"biases of q, k and v", a->qkv_bias, b->qkv_bias},
+        {"norms of q and k", a->qk_norm, b->qk_norm},
+        {"interval of blocks without rotary positions", a->unrotated_interval, b->unrotated_interval},
+    };
+    size_t i = 0;
+    while (i < sizeof(sizes) / sizeof(sizes[0]) && sizes[i].a == sizes[i].b)
+        i++;
+    return i < sizeof(sizes) / sizeof(sizes[0]) ? sizes[i] : (struct unlike){NULL, 0, 0};
+}
+
+/* The preset of this shape, or the words that make one. */
+static const char *matching_model(const eo_transformer_config *config)
+{
+    eo_transformer_config preset;
+    for (uint32_t i = 0; eo_transformer_preset_name(i); i++)
+        if (eo_transformer_preset(eo_transformer_preset_name(i), &preset) >= 0 && preset.family == config->family &&
+            !find_unlike(&preset, config).what)
+            return eo_transformer_preset_name(i);
+    return "init"; /* the shape of the file */
 }
 
 /* Within what is lost in a decimal number of a config.json. */
@@ -150,25 +175,10 @@ eo_status tool_import_check(const struct tool_import *import, const char *model_
         return REFUSE("--init %s: has weights of a %s, but --model %s is another family%s; use --model init", import->path,
                       file->family == EO_FAMILY_GPT2 ? "GPT-2" : "Llama", model_name,
                       import->is_folder ? "" : " (llm.c's are GPT-2 checkpoints)");
-    const struct { const char *what; uint32_t file, model;
-    } sizes[] = {
-        {"layers", file->layer_count, model->layer_count},
-        {"width", file->width, model->width},
-        {"heads", file->head_count, model->head_count},
-        {"key/value heads", file->kv_head_count, model->kv_head_count},
-        {"head size", head_size(file), head_size(model)},
-        {"vocabulary", file->vocabulary, model->vocabulary},
-        {"context", file->context, model->context},
-        {"MLP width", file->mlp_width, model->mlp_width},
-        {"tied head", file->tied_head, model->tied_head},
-        {"biases of q, k and v", file->qkv_bias, model->qkv_bias},
-        {"norms of q and k", file->qk_norm, model->qk_norm},
-        {"interval of blocks without rotary positions", file->unrotated_interval, model->unrotated_interval},
-    };
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-        if (sizes[i].file != sizes[i].model)
-            return REFUSE("--init %s: has another shape: %s %u, but --model %s has %u; use --model %s", import->path,
-                          sizes[i].what, sizes[i].file, model_name, sizes[i].model, matching_model(file));
+    const struct unlike unlike = find_unlike(file, model);
+    if (unlike.what)
+        return REFUSE("--init %s: has another shape: %s %u, but --model %s has %u; use --model %s", import->path, unlike.what,
+                      unlike.a, model_name, unlike.b, matching_model(file));
     if (!import->is_folder) /* these files do not say the rest */
         return EO_OK;
     const float model_eps = model->norm_eps == 0 ? 1e-5F : model->norm_eps; /* of LAYERSxWIDTHxHEADS: layers.h's default */

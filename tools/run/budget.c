@@ -158,7 +158,7 @@ static eo_status find_subject(const struct tool_options *o, struct subject *out,
     out->settings = o->plan;
     EO_TRY(tool_job_config(o, &out->config, problem));
     tool_plan_settings_complete(&out->settings, &out->config, 256, tool_options_on_gpu(o));
-    return EO_OK;
+    return tool_plan_settings_check(&out->settings, out->config.layer_count, out->config.tied_head, problem);
 }
 
 /* A model that cannot be made is told of later. Without a trial predictions take the rates. It takes no more memory than the

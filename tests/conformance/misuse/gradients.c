@@ -93,7 +93,7 @@ void gradients_of_no_use(void)
  */
 void overwritten_sums(void)
 {
-    enum { ELEMENTS = 100 };
+    enum { ELEMENTS = 300 };
     static const char *const names[] = {"both", "the next's"};
     const uint32_t first = 0;
     eo_model *model;
@@ -125,10 +125,12 @@ void overwritten_sums(void)
             for (int i = 0; i < ELEMENTS && p == 1; i++)
                 gradient[i] = 1;
             memset(gradient, 0, p == 0 ? ELEMENTS * sizeof(float) : 0);
+            for (int i = 0; i < ELEMENTS && p == 0 && k == 0; i += 3) /* as an embedding, of the tokens that are there */
+                gradient[i] += 1;
             if (p == 0)
                 REFUSED(rt, eo_backward_end(rt, 0),
                         k == 0 ? "the gradient of 'both' was overwritten in backward of first use, which "
-                                 "adds to what next use left there: of 100 elements that were not 0, 100 are"
+                                 "adds to what next use left there: of 300 elements that were not 0, 200 are"
                                : "the gradient of 'the next's' was overwritten in backward of first use");
             for (int i = 0; i < ELEMENTS && p == 0; i++)
                 gradient[i] = k == 0 ? 2 : 1;

@@ -134,6 +134,7 @@ Test(model_config, blocks_without_rotary_positions_are_found)
     } cases[] = {
         {"{" SMOLLM3 "}", 4},
         {"{" SMOLLM3 ",\"no_rope_layer_interval\":3}", 3},
+        {"{" SMOLLM3 ",\"no_rope_layer_interval\":5}", 0}, /* than which there are fewer blocks */
         {"{" SMOLLM3 ",\"no_rope_layer_interval\":3,\"no_rope_layers\":[1,0,1,0]}", 2},
         {"{" SMOLLM3 ",\"no_rope_layers\":[1,1,1,1,0]}", 0},
         {"{" SMOLLM3 ",\"no_rope_layers\":[0,0,0,0]}", 1},
@@ -146,12 +147,25 @@ Test(model_config, blocks_without_rotary_positions_are_found)
     }
     cr_assert_geq(parse("{" SMOLLM3 ",\"no_rope_layers\":[1,0,0,1]}"), 0);
     cr_assert(strstr(config.not_computed, "no_rope_layers"), "%s", config.not_computed);
+    cr_assert_geq(parse("{" SMOLLM3 ",\"no_rope_layers\":[1,0,0,1],\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2.0}}"), 0);
+    cr_assert(strstr(config.not_computed, "no_rope_layers") && strstr(config.not_computed, "yarn"), "%s", config.not_computed);
+    cr_assert_lt(parse("{" SMOLLM3 ",\"no_rope_layers\":\"1,1,1,0\"}"), 0);
+    cr_assert_lt(parse("{" SMOLLM3 ",\"no_rope_layers\":[]}"), 0);
     cr_assert_lt(parse("{" SMOLLM3 ",\"no_rope_layers\":[1,0,1]}"), 0);
     cr_assert(strstr(problem.text, "no_rope_layers is no list of 4 numbers"), "%s", problem.text);
     cr_assert_lt(parse("{" SMOLLM3 ",\"no_rope_layers\":[1,0,2,0]}"), 0);
     cr_assert(strstr(problem.text, "no_rope_layers[2] is neither 0 nor 1"), "%s", problem.text);
     cr_assert_geq(parse("{" SMOLLM3 ",\"use_sliding_window\":true,\"sliding_window\":64}"), 0);
     cr_assert_eq(config.window, 64);
+    static const char slides[] =
+        ",\"layer_types\":[\"full_attention\",\"sliding_attention\",\"full_attention\",\"full_attention\"],"
+        "\"use_sliding_window\":false,\"sliding_window\":8}";
+    char text[600];
+    snprintf(text, sizeof(text), "{" SMOLLM3 "%s", slides);
+    cr_assert_geq(parse(text), 0);
+    cr_assert_eq(config.window, 8);
+    cr_assert_geq(parse("{" SMOLLM3 ",\"use_sliding_window\":false,\"sliding_window\":8}"), 0);
+    cr_assert_eq(config.window, 0);
     cr_assert_geq(parse("{" LLAMA ",\"num_hidden_layers\":4,\"no_rope_layers\":[1,0,1,0]}"), 0);
     cr_assert(strstr(config.not_computed, "no_rope_layers"), "%s", config.not_computed);
 }

@@ -161,27 +161,23 @@ eo_status tool_config_check_experts(struct tool_config_reader *r)
 }
 
 /* Which blocks of a SmolLM3 have no rotary positions: its list counts, with a 0 for each. Those that stand in no such order are
- * another model. */
+ * another model (keys.c). */
 static eo_status read_unrotated(struct tool_config_reader *r)
 {
     struct tool_model_config *c = r->config;
     const json_t *list = tool_config_field(r, "no_rope_layers");
     uint32_t interval = 0;
-    if (!list || !json_array_size(list))
-        return tool_config_take_count_or(r, "no_rope_layer_interval", TOOL_CONFIG_LAYERS_MAX, 4, "of the family",
-                                         &c->unrotated_interval);
-    if (!json_is_array(list) || json_array_size(list) < c->layer_count)
+    if (!list)
+        EO_TRY(tool_config_take_count_or(r, "no_rope_layer_interval", TOOL_CONFIG_LAYERS_MAX, 4, "of the family", &interval));
+    else if (!json_is_array(list) || json_array_size(list) < c->layer_count)
         return tool_config_refuse(r, "no_rope_layers is no list of %u numbers, one for each layer", c->layer_count);
-    for (uint32_t i = 0; i < c->layer_count && !interval; i++)
-        interval = json_integer_value(json_array_get(list, i)) == 0 ? i + 1 : 0;
-    for (uint32_t i = 0; i < c->layer_count; i++) {
+    for (uint32_t i = 0; list && i < c->layer_count; i++) {
         const json_t *one = json_array_get(list, i);
         if (!json_is_integer(one) || json_integer_value(one) < 0 || json_integer_value(one) > 1)
             return tool_config_refuse(r, "no_rope_layers[%u] is neither 0 nor 1", i);
-        if (json_integer_value(one) != !(interval && (i + 1) % interval == 0))
-            snprintf(c->not_computed, sizeof(c->not_computed), "no_rope_layers without an interval");
+        interval = interval || json_integer_value(one) ? interval : i + 1;
     }
-    c->unrotated_interval = interval;
+    c->unrotated_interval = interval <= c->layer_count ? interval : 0;
     return EO_OK;
 }
 

@@ -243,7 +243,9 @@ static void judge_window(struct tool_model_config *c, const json_t *object)
     const json_t *window = json_object_get(object, "sliding_window"), *types = value_of(object, "layer_types"), *type;
     const json_t *full = value_of(object, "max_window_layers");
     const bool is_smollm = c->family == TOOL_CONFIG_SMOLLM3;
-    bool slides = is_mistral || (is_smollm && c->unrotated_interval) ||
+    const bool uses_window = json_is_true(json_object_get(object, "use_sliding_window"));
+    /* Of a SmolLM3 this key only decides where no list of types does. */
+    bool slides = is_mistral || (is_smollm && c->unrotated_interval && uses_window) ||
                   (is_qwen && (full ? json_number_value(full) : FULL_LAYERS_OF_QWEN) < c->layer_count);
     size_t i;
     if (json_array_size(types))
@@ -257,7 +259,7 @@ static void judge_window(struct tool_model_config *c, const json_t *object)
             break;
         }
     }
-    if ((is_qwen || is_smollm) && !json_is_true(json_object_get(object, "use_sliding_window")))
+    if (is_qwen && !uses_window)
         slides = false;
     /* Left out and null are two things here: null means none. The default of Mixtral, Phi-3 and SmolLM3 is none, too. */
     const bool none = window || c->family == TOOL_CONFIG_MIXTRAL || c->family == TOOL_CONFIG_PHI3 || is_smollm;
@@ -266,6 +268,19 @@ static void judge_window(struct tool_model_config *c, const json_t *object)
         c->window = (uint32_t)tokens;
     if (slides && window && !json_is_null(window) && !(tokens >= 1))
         list_value(c->not_computed, sizeof(c->not_computed), "sliding_window", window);
+}
+
+/* ---- blocks without rotary positions ---- */
+
+static void judge_unrotated(struct tool_model_config *c, const json_t *object)
+{
+    const json_t *list = json_object_get(object, "no_rope_layers");
+    bool differs = false;
+    for (uint32_t i = 0; c->family == TOOL_CONFIG_SMOLLM3 && json_is_array(list) && i < c->layer_count; i++)
+        differs = differs || json_integer_value(json_array_get(list, i)) !=
+                                 !(c->unrotated_interval && (i + 1) % c->unrotated_interval == 0);
+    if (differs)
+        append(c->not_computed, sizeof(c->not_computed), "no_rope_layers without an interval");
 }
 
 /* ---- the others ---- */
@@ -504,6 +519,7 @@ void tool_config_judge_keys(struct tool_model_config *config, const json_t *obje
     json_t *value;
     if (config->family != TOOL_CONFIG_GPT2 && config->family < TOOL_CONFIG_PLANNED)
         judge_window(config, object);
+    judge_unrotated(config, object);
     if (config->family < TOOL_CONFIG_PLANNED)
         judge_activation(config, object);
     json_object_foreach((json_t *)object, key, value) {
