@@ -259,11 +259,11 @@ static void ends_of_a_model(eo_dtype d)
                                                    .position_table = positions, .rows = ROWS, .width = WIDTH, .seq = SEQ});
     BOTH(loss_add, sum, loss, 1);
     compare("the first layer", EXACT);
-    tokens = tensor(ROWS * 4), out = matrix(d, ROWS, WIDTH), dt = matrix(EO_DTYPE_FP32, WORDS, WIDTH);
-    dp = matrix(EO_DTYPE_FP32, SEQ, WIDTH), scratch = tensor(eo_cuda_embedding_scratch_bytes(ROWS, WIDTH, WORDS));
-    for (int32_t i = 0; i < ROWS; i++)
-        tokens[i] = i * 7 % WORDS;
     for (int adds = 0; adds < 2; adds++) {
+        tokens = tensor(ROWS * 4), out = matrix(d, ROWS, WIDTH), dt = matrix(EO_DTYPE_FP32, WORDS, WIDTH);
+        dp = matrix(EO_DTYPE_FP32, SEQ, WIDTH), scratch = tensor(eo_cuda_embedding_scratch_bytes(ROWS, WIDTH, WORDS));
+        for (int32_t i = 0; i < ROWS; i++)
+            tokens[i] = i * 7 % WORDS;
         BOTH(embedding_backward, &(struct eo_embedding_gradient){.types = types,
                                                                  .token_gradient = dt,
                                                                  .position_gradient = dp,
