@@ -150,9 +150,11 @@ done <<'END'
 --ranks 3 --seq 64 --dtype bf16 --optimizer adamw8bit --offload-layers all
 --ranks 3 --seq 64 --optimizer adamw8bit --ema 0.99
 --ranks 3 --seq 64 --dtype bf16 --optimizer muon
+--ranks 2 --seq 64 --lora 4
+--ranks 3 --seq 64 --dtype bf16 --lora r=4,alpha=2 --frozen mxfp8 --offload-layers 2
 END
-[ $planned = 12 ]
-result $? "--verify takes the settings from what train --plan prints ($planned of 12)"
+[ $planned = 14 ]
+result $? "--verify takes the settings from what train --plan prints ($planned of 14); names of rows may hold spaces"
 both log '--model tiny --ranks 2 --seq 64 --batch 2 --strategy zero1' '--model tiny' && grep -q 'every row by name' out
 result $? 'and from a log'
 cp log second && both log '--model tiny --ranks 1 --seq 32 --batch 1' '--model tiny' && cat second >>log &&

@@ -147,20 +147,24 @@ static void compare_row(struct verification *v, const char *name, const char *ca
     fprintf(v->out, "  %-40s is only in the run, %" PRIu64 " bytes\n", plain, bytes);
 }
 
-/* "  name   category   space   offset   bytes  live", in the columns of train --plan; the category may hold spaces. */
+/* "  name   category   space   offset   bytes  live", in the columns of train --plan; name and category may hold spaces. */
 static void take_printed_row(struct verification *v, const char *line)
 {
+    const char *begin = line + strspn(line, " ");
     char name[EO_NAME_MAX * 2];
     for (int c = 0; c < EO_CATEGORY_COUNT; c++) {
         const char *kind = eo_category_name((eo_category)c);
         for (const char *at = strstr(line, kind); at; at = strstr(at + 1, kind)) { /* names hold such words too */
             unsigned long long offset, bytes;
             char space[16];
-            if (at == line || at[-1] != ' ' || sscanf(line, " %127s", name) != 1 ||
-                sscanf(at + strlen(kind), " %15s %llu %llu", space, &offset, &bytes) != 3 ||
-                (strcmp(space, "gather") && strcmp(space, "gradient") && strcmp(space, "private") &&
-                 strcmp(space, "host") && strcmp(space, "disk")))
+            if (at <= begin || at[-1] != ' ' || sscanf(at + strlen(kind), " %15s %llu %llu", space, &offset, &bytes) != 3 ||
+                (strcmp(space, "gather") && strcmp(space, "gradient") && strcmp(space, "private") && strcmp(space, "host") &&
+                 strcmp(space, "disk")))
                 continue;
+            int length = (int)(at - begin);
+            while (begin[length - 1] == ' ')
+                length--;
+            snprintf(name, sizeof(name), "%.*s", length, begin);
             compare_row(v, name, kind, offset, bytes);
             return;
         }
