@@ -69,6 +69,12 @@ done <<'END'
 END
 [ $planned = 12 ]
 result $? "the answer is three lines of at most 100 columns, and so is its table, which adds up ($planned of 12)"
+# Nodes of 8, and a global batch, as the command line wants them.
+run 1 'would fit: --ranks 24 (' --model gpt2 --ranks 3 --batch 2 --seq 128 --micro-batches 7 --slots 1,4 --outside 1GiB \
+    --device-memory 1752306227B && shared='--model gpt2 --batch 4 --global-batch 24 --device-memory 3.5GB' &&
+    run 1 'would fit: --ranks 4 --recompute all --batch 1 (3.2 GiB), a device' $shared --ranks 2 &&
+    run 0 ': FITS, 3.2 of ' $shared --ranks 4 --recompute all --batch 1
+result $? 'what would fit can be given so'
 run 0 'FITS, 52.3 of 79.1 GiB, 26.9 spare' --model llama-3-8b --device A100-80GB --seq 8192 &&
     grep -q '^try: --recompute cheap 41.5 GiB, all 21.2; batch 2 lacks 7.7; 4 GPUs fit with 15.1 left$' out &&
     grep -q ' 8.03 B parameters' out && ! grep -q DeepSpeed out && run 0 DeepSpeed --model llama-3-8b --explain
@@ -141,6 +147,11 @@ result $? 'the best of interleaved stages; of five stages; of a global batch tha
 run 0 'max-seq: seq 8192 fits' --model llama-3-8b --device H100 --cp 2 --fit max-seq && run 0 'max-seq: seq 27600 fits' --model \
     llama-3.2-1b --device A100-40GB --batch 8 --tp 2 --sequence-parallel --cp 4 --fit max-seq && grep -q 'seq 27608 lacks' out
 result $? 'the longest sequence that its ranks share evenly'
+run 0 'max-seq: seq 1000 fits with 0.000 GiB left; seq 1001 lacks' --model llama-3.2-1b --ranks 1 --slots 1,4 --products float8 \
+    --reduce bf16 --device-memory 21261254144B --fit max-seq
+result $? "a search does not count the host's memory"
+run 0 ' ddp: cannot be planned; zero' --model gpt2 --ranks 4 --gather float8 --device-memory 80GB --fit best-strategy
+result $? 'a strategy that cannot be has no figures'
 run 2 'is not a multiple of --tp 4096 x --pp 4096 x --cp 4096 = 68719476736' --model llama-3-8b --tp 4096 --pp 4096 --cp 4096 \
     --global-batch 8 --device H100 --fit best
 result $? 'groups of more ranks than 32 bits count'
@@ -259,8 +270,9 @@ rates=$(for rate in product_flops hbm_bytes_per_s node_bytes_per_s network_bytes
 shares=$(for share in product_share attention_share flash_share; do printf '"%s": {"value": 0.5, "source": "a test"}, ' $share; done)
 printf '{"devices": [{"name": "bare", %s %s "memory_bytes": {"value": 5e10, "source": "a test"}}]}\n' "$rates" "$shares" >bare.json
 sed 's/"host_bytes_per_s"/"host_bytes_per_sec"/' bare.json >typo.json
-refuse 'a figure of a device by another name' "typo.json: device bare: 'host_bytes_per_sec' is no key of it; did you mean 'host_bytes_per_s'?" \
+run 2 "typo.json: device bare: 'host_bytes_per_sec' is no key of it; did you mean 'host_bytes_per_s'?" \
     --model gpt2 --devices typo.json --device bare
+result $? 'a figure of a device by another name'
 run 0 'time: ' --model gpt2 --device bare --devices bare.json --time &&
     run 2 'fp32_flops of --device bare is not known' --model gpt2 --optimizer muon --device bare --devices bare.json --time
 result $? 'the time of Muon on a device without a rate for fp32'

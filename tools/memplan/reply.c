@@ -14,6 +14,7 @@ struct tool_memplan_view tool_reply_view(const struct tool_reply *m)
                                       .fit = m->asked.fit ? &m->found : NULL,
                                       .budget = m->asked.budget.request.bytes ? &m->asked.budget : NULL,
                                       .asked = &m->asked.settings,
+                                      .global_batch = m->asked.estimate.global_batch,
                                       .time = m->asked.estimate.time ? &m->time : NULL,
                                       .remedies = m->remedies[0] ? m->remedies : NULL,
                                       .all_strategies = m->asked.all_strategies,
@@ -65,7 +66,7 @@ eo_status tool_reply_plan(struct tool_reply *m, struct tool_problem *problem)
 void tool_reply_print(FILE *out, struct tool_reply *m)
 {
     if (!m->asked.csv && !m->asked.json && (m->asked.fit ? !m->found.found : !m->plan.fits))
-        tool_answer_remedies(&m->config, &m->asked.settings, m->remedies, sizeof(m->remedies));
+        tool_answer_remedies(&m->config, &m->asked.settings, m->asked.estimate.global_batch, m->remedies, sizeof(m->remedies));
     const struct tool_memplan_view view = tool_reply_view(m);
     if (m->asked.csv || m->asked.json)
         tool_report_warnings(stderr, &view);

@@ -161,12 +161,31 @@ static void print_table(FILE *out, const struct tool_memplan_view *view, const u
 
 /* --- what else -------------------------------------------------------------------------------------------------------- */
 
-/* Bytes with these settings; false: they cannot be planned. */
-static bool try_settings(const struct tool_model_config *config, const struct tool_memplan_settings *settings, uint64_t *total)
+/* Whole nodes, and the micro-batches of a global batch (0: none was given), as the command line takes them. */
+static bool complete(struct tool_memplan_settings *s, uint32_t global_batch)
+{
+    const struct tool_slice *slice = &s->slice;
+    const uint64_t cuts = tool_slice_cuts(slice) * (slice->context ? slice->context : 1);
+    const uint64_t each = s->plan.ranks / cuts * s->plan.batch;
+    if (s->plan.ranks > s->gpus_per_node && s->plan.ranks % s->gpus_per_node)
+        return false;
+    if (!global_batch)
+        return true;
+    if (!each || global_batch % each || global_batch / each > TOOL_MICRO_BATCHES_MOST)
+        return false;
+    s->plan.micro_batches = (uint32_t)(global_batch / each);
+    return true;
+}
+
+/* Bytes with these settings; false: they cannot be given, or planned. */
+static bool try_settings(const struct tool_model_config *config, const struct tool_memplan_settings *settings,
+                         uint32_t global_batch, uint64_t *total)
 {
     struct tool_memplan_settings s = *settings;
     struct tool_memplan m;
     struct tool_problem problem;
+    if (!complete(&s, global_batch))
+        return false;
     if (!s.outside.given)
         s.outside = (struct tool_outside){0};
     if (tool_memplan_create(&m, config, &s, &problem) < 0)
@@ -205,24 +224,24 @@ static void print_tries(FILE *out, const struct tool_memplan_view *view, struct 
     uint64_t total;
     add(&line, "try:");
     set_recompute(&s, EO_RECOMPUTE_CHEAP);
-    const bool has_cheap = plan->recompute == EO_RECOMPUTE_NONE && try_settings(view->config, &s, &total);
+    const bool has_cheap = plan->recompute == EO_RECOMPUTE_NONE && try_settings(view->config, &s, view->global_batch, &total);
     if (has_cheap)
         add(&line, " --recompute cheap %.1f %s", in(unit, total), unit.name);
     set_recompute(&s, EO_RECOMPUTE_BLOCKS);
     if ((plan->recompute != EO_RECOMPUTE_BLOCKS || plan->recompute_blocks < view->config->layer_count) &&
-        try_settings(view->config, &s, &total))
+        try_settings(view->config, &s, view->global_batch, &total))
         add(&line, has_cheap ? ", all %.1f" : " --recompute all %.1f", in(unit, total));
     const char *separator = line.used > strlen("try:") ? "; " : " ";
     s = *asked;
     s.plan.batch = view->memplan->fits ? plan->batch + 1 : plan->batch / 2;
-    if (s.plan.batch > 0 && try_settings(view->config, &s, &total)) {
+    if (s.plan.batch > 0 && try_settings(view->config, &s, view->global_batch, &total)) {
         snprintf(what, sizeof(what), "batch %u", s.plan.batch);
         add_outcome(&line, separator, what, false, asked, total, unit);
         separator = "; ";
     }
     s = *asked;
     s.plan.ranks = view->memplan->fits ? plan->ranks / 2 : plan->ranks * 2;
-    if (s.plan.ranks > 0 && s.plan.ranks <= TOOL_PLAN_RANKS_MAX && try_settings(view->config, &s, &total)) {
+    if (s.plan.ranks > 0 && s.plan.ranks <= TOOL_PLAN_RANKS_MAX && try_settings(view->config, &s, view->global_batch, &total)) {
         snprintf(what, sizeof(what), "%u %s%s", s.plan.ranks, view->memplan->settings.on_gpu ? "GPU" : "rank",
                  tool_plural(s.plan.ranks));
         add_outcome(&line, separator, what, s.plan.ranks > 1, asked, total, unit);
@@ -234,6 +253,7 @@ static void print_tries(FILE *out, const struct tool_memplan_view *view, struct 
 /* Settings on trial, and the text of those that fit. */
 struct remedies {
     const struct tool_model_config *config;
+    uint32_t global_batch;
     uint64_t usable;
     char *text;
     size_t bytes, used;
@@ -246,7 +266,7 @@ static bool add_if_fits(struct remedies *r, const struct tool_memplan_settings *
     char words[96];
     uint64_t total;
     va_list arguments;
-    if (!try_settings(r->config, s, &total) || total > r->usable)
+    if (!try_settings(r->config, s, r->global_batch, &total) || total > r->usable)
         return false;
     va_start(arguments, format);
     vsnprintf(words, sizeof(words), format, arguments);
@@ -257,10 +277,10 @@ static bool add_if_fits(struct remedies *r, const struct tool_memplan_settings *
     return true;
 }
 
-void tool_answer_remedies(const struct tool_model_config *config, const struct tool_memplan_settings *given, char *text,
-                          size_t bytes)
+void tool_answer_remedies(const struct tool_model_config *config, const struct tool_memplan_settings *given,
+                          uint32_t global_batch, char *text, size_t bytes)
 {
-    struct remedies r = {config, tool_usable_bytes(given), text, bytes, 0};
+    struct remedies r = {config, global_batch, tool_usable_bytes(given), text, bytes, 0};
     struct tool_memplan_settings s = *given;
     uint64_t total;
     text[0] = '\0';
@@ -290,7 +310,7 @@ void tool_answer_remedies(const struct tool_model_config *config, const struct t
         if (fits)
             break;
     }
-    if (try_settings(config, given, &total) && r.used < bytes)
+    if (try_settings(config, given, global_batch, &total) && r.used < bytes)
         snprintf(text + r.used, bytes - r.used, "%sa device with %.1f GiB for it", r.used ? ", " : "", tool_gib(total));
 }
 

@@ -25,6 +25,7 @@ struct tool_memplan_view {
     const struct tool_fit *fit;              /* NULL: no search */
     const struct tool_memplan_budget *budget;  /* NULL: none */
     const struct tool_memplan_settings *asked; /* as given, or as a search has found them: nothing filled in */
+    uint32_t global_batch;                     /* 0: not given */
     const char *remedies;                      /* of a search that found nothing, or a plan that does not fit: what would */
     const struct tool_time_answer *time;       /* NULL: not asked for */
     bool all_strategies, explain;

@@ -129,7 +129,8 @@ static struct tool_fit_point plan_point(struct tool_search *s, uint64_t value, b
         return point;
     }
     point.total_bytes = memplan.total_bytes;
-    s->lower_bound_bytes = memplan.summary.lower_bound_bytes + memplan.outside_bytes;
+    const uint64_t host_bytes = memplan.summary.arena_bytes - memplan.device_bytes;
+    s->lower_bound_bytes = memplan.summary.lower_bound_bytes - host_bytes + memplan.outside_bytes;
     if (s->fit->kind == TOOL_FIT_BEST || s->fit->kind == TOOL_FIT_BEST_LAYOUT)
         s->cost = tool_best_cost_of(&memplan, s->config, s->clock);
     tool_memplan_fini(&memplan);
@@ -367,11 +368,16 @@ static void search_strategy(struct tool_search *s)
         *(fit->found ? &fit->answer : &fit->neighbour) = point;
     }
     for (uint32_t c = 0; c < count && used < sizeof(fit->note); c++)
-        used += (size_t)snprintf(fit->note + used, sizeof(fit->note) - used, "%s%s: %.2f GiB, receives %.2f GiB in a step, "
-                                 "%.2f of them between nodes", c ? "; " : "", columns[c].name,
-                                 (double)columns[c].total_bytes / 1073741824.0,
-                                 (double)columns[c].received_bytes / 1073741824.0,
-                                 (double)columns[c].between_bytes / 1073741824.0);
+        if (columns[c].refused[0])
+            used += (size_t)snprintf(fit->note + used, sizeof(fit->note) - used, "%s%s: cannot be planned", c ? "; " : "",
+                                     columns[c].name);
+        else
+            used += (size_t)snprintf(fit->note + used, sizeof(fit->note) - used,
+                                     "%s%s: %.2f GiB, receives %.2f GiB in a step, "
+                                     "%.2f of them between nodes",
+                                     c ? "; " : "", columns[c].name, (double)columns[c].total_bytes / 1073741824.0,
+                                     (double)columns[c].received_bytes / 1073741824.0,
+                                     (double)columns[c].between_bytes / 1073741824.0);
 }
 
 /* Batches that divide a global one. The last has but one micro-batch, and may take less than the one before it. */
