@@ -137,6 +137,11 @@ done
 refuse 'heads that do not divide the width' '3 heads do not divide the width 100' --model 4x100x3
 refuse 'a model of no layers' 'a size of 0' --model 0x64x2
 refuse 'a layer too many with the embedding' 'at most 4095 blocks are possible' --model 4096x64x2 --seq 16 --text "$text"
+refuse 'more pieces of the head than tokens' '--head-chunks 4: a micro-batch has only 3 tokens' --model tiny --text "$text" --seq 3 \
+    --batch 1 --head-chunks 4
+refuse 'Muon in dynamic memory' '--optimizer muon needs --memory static' --text "$text" --memory dynamic:pool --optimizer muon
+refuse 'float8 from the host in dynamic memory' '--gather float8 with --dynamic-offload' --text "$text" --memory dynamic:pool \
+    --dtype bf16 --gather float8 --dynamic-offload
 refuse 'a sequence above the context' 'longer than the context' --model tiny --text "$text" --seq 257
 # 80 TB: more than any machine that this will run on.
 beyond="--model gpt2-xl --batch 4096 --seq 1024"

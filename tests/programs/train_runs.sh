@@ -186,7 +186,7 @@ done
     "$train" $quick --steps 30 --optimizer muon --dtype bf16 --log given.jsonl >out 2>err &&
     "$python" "$check" learns given.jsonl 0.3 >>out 2>>err
 result $? '--optimizer muon learns, in fp32 and bf16'
-! "$train" $quick --optimizer muon --memory dynamic:pool >out 2>err && grep -q 'muon runs in static memory alone' err &&
+! "$train" $quick --optimizer muon --memory dynamic:pool >out 2>err && grep -q 'muon needs --memory static' err &&
     ! "$train" $quick --optimizer muon --offload-layers all >out 2>err && grep -q 'offload_layers with optimizer muon' err
 result $? 'what muon cannot do yet is refused'
 "$train" $quick --steps 60 --log plain.jsonl >out 2>err &&

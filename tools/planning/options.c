@@ -68,6 +68,9 @@ void tool_option_check_offload(const struct argp_state *state, const struct tool
 {
     if (s->offload_gradients && s->micro_batches > 1)
         argp_error(state, "--offload-gradients needs --micro-batches 1: gradients are added up over several");
+    if (s->offload_gradients && s->gradient_run > 1)
+        argp_error(state, "--bucketing %u,%u with --offload-gradients: they leave one by one; give --bucketing %u,1",
+                   s->gather_run, s->gradient_run, s->gather_run);
 }
 
 void tool_option_recompute(const struct argp_state *state, const char *text, struct tool_plan_settings *s)

@@ -68,6 +68,10 @@ eo_status tool_plan_settings_check(const struct tool_plan_settings *s, uint32_t 
         return tool_problem_set(problem, EO_ERR_INVALID,
                                 "--granularity blocks:%u: the model has only %u blocks; give at most that many", s->unit_blocks,
                                 block_count);
+    if (s->head_chunks > (uint64_t)s->batch * s->seq)
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--head-chunks %u: a micro-batch has only %u tokens (--batch x --seq); give at most that many",
+                                s->head_chunks, s->batch * s->seq);
     return EO_OK;
 }
 

@@ -66,6 +66,12 @@ static void check_folders(const struct argp_state *state, const struct train_set
 static void check_together(const struct argp_state *state, const struct train_settings *s)
 {
     tool_options_check_mode(state, &s->common);
+    if (s->common.plan.optimizer == EO_OPTIMIZER_MUON && s->common.memory != EO_MEMORY_STATIC)
+        argp_error(state, "--optimizer muon needs --memory static: its matrices travel as planned");
+    if (s->common.plan.float8_gather && s->common.dynamic_offload)
+        argp_error(state,
+                   "--gather float8 with --dynamic-offload: what comes from the host is gathered as it lies there; leave "
+                   "one of them out");
     if (s->common.plan.lora.rank && s->common.memory != EO_MEMORY_STATIC)
         argp_error(state, "--lora needs --memory static: frozen weights beside trained ones are planned");
     if (s->common.plan.lora.rank && s->common.plan.float8_gather)

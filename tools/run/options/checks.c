@@ -100,9 +100,6 @@ static void check_bucketing(const struct argp_state *state, const struct tool_op
         return;
     if (o->memory != EO_MEMORY_STATIC || o->plan.no_prefetch)
         argp_error(state, "--bucketing needs --memory static, and no --no-prefetch: the plan joins gathers ahead of their use");
-    if (o->plan.gradient_run > 1 && o->plan.offload_gradients)
-        argp_error(state, "--bucketing %u,%u with --offload-gradients: they leave one by one; give --bucketing %u,1",
-                   o->plan.gather_run, o->plan.gradient_run, o->plan.gather_run);
     if (o->plan.gather_run * o->plan.gather_slots > 64 || o->plan.gradient_run * o->plan.gradient_slots > 64)
         argp_error(state, "--bucketing %u,%u with --slots %u,%u: a slot has a buffer for each block; at most 64 of each kind are "
                    "possible", o->plan.gather_run, o->plan.gradient_run, o->plan.gather_slots, o->plan.gradient_slots);
