@@ -150,6 +150,13 @@ result $? 'the longest sequence that its ranks share evenly'
 run 0 'max-seq: seq 1000 fits with 0.000 GiB left; seq 1001 lacks' --model llama-3.2-1b --ranks 1 --slots 1,4 --products float8 \
     --reduce bf16 --device-memory 21261254144B --fit max-seq
 result $? "a search does not count the host's memory"
+pieces='--model gpt2 --ranks 4 --head-chunks 7 --device-memory 3GiB'
+# shellcheck disable=SC2086 # a list of words
+run 0 'max-seq: seq 1024 fits' --model gpt2 --ranks 4 --head-chunks 2 --device-memory 8GiB --fit max-seq &&
+    run 0 'max-batch: batch 600 fits with ' $pieces --seq 3 --fit max-batch --recompute all --granularity half &&
+    run 0 '--batch 600 ' $pieces --seq 3 --fit best && run 0 'max-layers: layers 119 fits' --model gpt2 --ranks 4 \
+    --granularity blocks:3 --device-memory 8GiB --fit max-layers
+result $? 'searches begin where pieces of the head have a token each, and units their blocks'
 run 0 ' ddp: cannot be planned; zero' --model gpt2 --ranks 4 --gather float8 --device-memory 80GB --fit best-strategy
 result $? 'a strategy that cannot be has no figures'
 run 2 'is not a multiple of --tp 4096 x --pp 4096 x --cp 4096 = 68719476736' --model llama-3-8b --tp 4096 --pp 4096 --cp 4096 \

@@ -217,6 +217,12 @@ static void search_largest(struct tool_search *s, uint64_t least, uint64_t most)
     }
 }
 
+uint64_t tool_search_least(const struct tool_search *s, uint64_t tokens)
+{
+    const uint64_t pieces = s->settings->plan.head_chunks;
+    return pieces > 1 && tokens ? (pieces + tokens - 1) / tokens : 1;
+}
+
 void tool_search_largest(struct tool_search *s, uint64_t least, uint64_t most)
 {
     const struct tool_fit before = *s->fit;
@@ -429,17 +435,17 @@ eo_status tool_fit_search(struct tool_fit *fit, enum tool_fit_kind kind, struct 
     switch (kind) {
     case TOOL_FIT_MAX_BATCH:
         if (!s.global_batch)
-            tool_search_largest(&s, 1, 1 << 20);
+            tool_search_largest(&s, tool_search_least(&s, settings->plan.seq), 1 << 20);
         else if (tool_search_share(&s))
             search_divisors(&s);
         break;
     case TOOL_FIT_MAX_SEQ:
         s.unit = sequence_unit(&settings->slice);
         if (s.unit <= config->context)
-            tool_search_largest(&s, 1, config->context / s.unit);
+            tool_search_largest(&s, tool_search_least(&s, (uint64_t)settings->plan.batch * s.unit), config->context / s.unit);
         break;
     case TOOL_FIT_MAX_LAYERS:
-        tool_search_largest(&s, 1, TOOL_CONFIG_LAYERS_MAX);
+        tool_search_largest(&s, settings->plan.unit_blocks > 1 ? settings->plan.unit_blocks : 1, TOOL_CONFIG_LAYERS_MAX);
         break;
     case TOOL_FIT_MIN_GPUS:
         search_world(&s);

@@ -101,7 +101,8 @@ static void try_combinations(struct race *r)
     struct tool_search *s = r->search;
     struct tool_fit *fit = s->fit;
     struct tool_best_space space;
-    const uint32_t least_batch = r->kept->batch ? r->batch : 1, most = r->kept->batch ? r->batch : TOOL_BEST_BATCH_MAX;
+    const uint32_t least_batch = r->kept->batch ? r->batch : (uint32_t)tool_search_least(s, s->settings->plan.seq),
+                   most = r->kept->batch ? r->batch : TOOL_BEST_BATCH_MAX;
     tool_best_space_of(&space, s->config, s->settings, r->kept);
     if (fit->kind == TOOL_FIT_BEST_LAYOUT)
         space.granularity_count = 1;
