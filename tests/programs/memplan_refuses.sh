@@ -87,6 +87,10 @@ for words in '--state-dtype bf16' '--offload optimizer' '--frozen nf4'; do
 done
 refuse 'gradients that leave, added up' '--offload-gradients needs --micro-batches 1' --model gpt2 --offload-layers all \
     --offload-gradients --micro-batches 2
+for option in '--offload-slots 1' --offload-gradients --late-updates; do
+    # shellcheck disable=SC2086 # an option with its value
+    refuse "$option of no layers" "${option% 1} needs --offload-layers N" --model gpt2 $option
+done
 refuse 'gradients that leave, joined' '--bucketing 1,3 with --offload-gradients' --model gpt2 --offload-layers all \
     --offload-gradients --bucketing 1,3
 refuse 'more pieces of the head than tokens' '--head-chunks 7: a micro-batch has only 5 tokens' --model gpt2 --seq 5 --head-chunks 7

@@ -234,8 +234,8 @@ void tool_memplan_check_together(const struct argp_state *state, struct tool_mem
     tool_option_check_gather(state, &s->plan);
     tool_option_check_products(state, &s->plan, "--kernels cuda");
     tool_option_check_frozen(state, &s->plan);
-    tool_option_check_offload(state, &s->plan);
     check_budget(state, m);
+    tool_option_check_offload(state, &s->plan);
     if (!m->verify_path && s->plan.ranks > s->gpus_per_node && s->plan.ranks % s->gpus_per_node) /* it moves no byte */
         argp_error(state, "--ranks %u is not a multiple of --gpus-per-node %u", s->plan.ranks, s->gpus_per_node);
     if (tool_memplan_given(m, KEY_HEADROOM) && s->capacity_bytes == 0)

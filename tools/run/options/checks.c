@@ -172,12 +172,6 @@ void tool_options_check_together(const struct argp_state *state, struct tool_opt
         argp_error(state, "--min-lr belongs to --schedule cosine, linear and wsd; leave it out");
     check_budget(state, o);
     check_bucketing(state, o);
-    if (!o->plan.offload_layers && !tool_option_is_given(o, OPTION_BUDGET) &&
-        (tool_option_is_given(o, OPTION_OFFLOAD_SLOTS) || o->plan.offload_gradients || o->plan.late_updates))
-        argp_error(state, "%s needs --offload-layers N, the number of offloaded layers",
-                   tool_option_is_given(o, OPTION_OFFLOAD_SLOTS) ? "--offload-slots"
-                   : o->plan.offload_gradients                   ? "--offload-gradients"
-                                                                 : "--late-updates");
     if (o->plan.late_updates && o->plan.no_prefetch)
         argp_error(state, "--late-updates hides copies, which --no-prefetch leaves in view; leave one of them out");
     tool_option_check_offload(state, &o->plan);
