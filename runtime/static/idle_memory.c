@@ -53,8 +53,9 @@ void *eo_static_idle_memory(struct eo_runtime *rt, uint64_t bytes)
         for (uint32_t p = 0; p < plan->position_count; p++) {
             const struct plan_position *position = &plan->positions[p];
             const uint32_t rows[] = {position->gather_row, position->narrow_row, position->frozen_gather_row, position->frozen_narrow_row};
+            const bool is_written = plan->layers[position->layer].first_position == p;
             for (int i = 0; i < 4; i++)
-                if (rows[i] != EO_NONE)
+                if (rows[i] != EO_NONE && is_written)
                     kept[rows[i]] = true;
         }
         for (int space = 0; space < EO_SPACE_HOST && !found; space++)
