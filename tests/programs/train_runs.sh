@@ -305,6 +305,15 @@ result $? 'headtohead --compare: strategies and units side by side, with what ea
 "$headtohead" --text text --model tiny --seq 32 --threads 1 --steps 4 --runs 1 --optimizer muon --compare zero2,zero3 --json m.json \
     --html m.html >out 2>err && "$python" "$check" muon v.json m.json m.html >>out 2>>err
 result $? 'headtohead counts what Muon sends, and its page has colours for it'
+# Beside what is planned a run takes as much where the plan is tight: weights are read in memory of the plan that is free then.
+echo '{"model_type": "gpt2", "n_layer": 4, "n_embd": 256, "n_head": 4, "vocab_size": 50257, "n_positions": 256}' >wide.json
+for recompute in none all; do
+    "$train" --model ./wide.json --text text --dtype bf16 --ranks 2 --threads 1 --batch 4 --seq 256 --steps 1 --sample 0 \
+        --peak-seconds 0 --recompute $recompute >out 2>err &&
+        awk '/^  planned /{ planned = $2 } /^  process, all ranks/ { print $4 - 2 * planned }' out >>beside
+done
+awk '{ mib[NR] = $1 } END { exit !(NR == 2 && mib[2] - mib[1] < 40) }' beside || { cat beside >>err; false; }
+result $? 'a tight plan has room to read the weights of a tied embedding in'
 "$headtohead" --text text --model tiny --seq 32 --threads 1 --steps 1000000 >out 2>err &
 pid=$!
 tries=0 run=
