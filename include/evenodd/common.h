@@ -13,8 +13,8 @@
 #define EO_VERSION_MINOR 1
 #define EO_VERSION_PATCH 0
 
-/* Rises with every incompatible change of a header. It is in the names of all calls to create or open an object, so that
- * programs built against other headers do not link. */
+/* Rises with every incompatible change of a header. It is in the names of all calls to create or open an object, and of
+ * eo_transformer_preset, so that programs built against other headers do not link. */
 #define EO_API 9
 
 #define EO_PASTE_(a, b) a##b

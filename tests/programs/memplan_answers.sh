@@ -144,6 +144,8 @@ run 0 'best: batch 1 fits' $stages --tp 8 --virtual-stages 2 --sequence-parallel
     run 0 '--pp 5 --strategy zero3 --recompute all --batch 1' $stages --fit best-layout &&
     run 0 'best-layout: batch' --model llama-3.2-1b --ranks 64 --global-batch 32 --device H100 --batch 1 --recompute none --fit best-layout
 result $? 'the best of interleaved stages; of five stages; of a global batch that whole models cannot share'
+run 0 'best: batch 2 fits' --model llama-3-8b --ranks 8 --seq 512 --global-batch 16 --device-memory 21GiB --fit best
+result $? 'of a global batch fewer micro-batches may fit where more do not'
 run 0 'max-seq: seq 8192 fits' --model llama-3-8b --device H100 --cp 2 --fit max-seq && run 0 'max-seq: seq 27600 fits' --model \
     llama-3.2-1b --device A100-40GB --batch 8 --tp 2 --sequence-parallel --cp 4 --fit max-seq && grep -q 'seq 27608 lacks' out
 result $? 'the longest sequence that its ranks share evenly'

@@ -5,6 +5,7 @@
 #       within a budget it has the same weights. memplan's text, JSON and searches agree, and what it says to try can be given.
 # Method: options are drawn from a seed, those that decide about bits apart from the others. A failure prints its lines.
 # usage: random_lines.py TRAIN MEMPLAN LAUNCH FIRST_SEED COUNT
+import collections
 import json
 import os
 import random
@@ -21,6 +22,7 @@ train, memplan, launch = map(os.path.realpath, sys.argv[1:4])
 first_seed, seed_count = map(int, sys.argv[4:6])
 TIED = ("tiny", "qwen3-tiny", "./llama.json")
 faults = []  # of the seed
+compared = collections.Counter()  # runs that were not refused, by what was asked of them
 
 
 class Draw(random.Random):
@@ -159,6 +161,7 @@ def train_with(options, *before, log="log"):
 
 
 def compare(what, one, other):
+    compared[what] += other is not None
     if other and (other["hash"] != one["hash"] or any(abs(a - b) > 1e-9 * abs(a) for a, b in zip(one["losses"], other["losses"]))):
         fault(other["line"], what, " ".join(one["line"]))
 
@@ -243,4 +246,6 @@ for seed in range(first_seed, first_seed + seed_count):
             os.chdir("/")
     result(not faults, f"lines of seed {seed}", faults)
     faults.clear()
+if seed_count > 5:
+    result(len(compared) == 4 and min(compared.values()) > 0, "not all is refused", [dict(compared)])
 finish()

@@ -121,6 +121,13 @@ static uint32_t head_size(const eo_transformer_config *c)
     return c->head_size ? c->head_size : c->head_count ? c->width / c->head_count : 0;
 }
 
+/* Within what is lost in a decimal number of a config.json. */
+static bool is_near(float a, float b)
+{
+    const float difference = a > b ? a - b : b - a;
+    return difference <= 1e-6F * (a > b ? a : b);
+}
+
 /* The first size in which two models of a family differ. */
 struct unlike {
     const char *what; /* NULL: they are alike */
@@ -149,22 +156,24 @@ static struct unlike find_unlike(const eo_transformer_config *a, const eo_transf
     return i < sizeof(sizes) / sizeof(sizes[0]) ? sizes[i] : (struct unlike){NULL, 0, 0};
 }
 
-/* The preset of this shape, or the words that make one. */
+static bool has_same_scaling(const eo_transformer_config *one, const eo_transformer_config *other)
+{
+    const eo_rope_scaling *a = &one->rope_scaling, *b = &other->rope_scaling;
+    return a->kind == b->kind && is_near(a->factor, b->factor) && is_near(a->low_freq_factor, b->low_freq_factor) &&
+           is_near(a->high_freq_factor, b->high_freq_factor) && a->original_context == b->original_context;
+}
+
+/* The preset that computes the same, or the words that make one. */
 static const char *matching_model(const eo_transformer_config *config)
 {
     eo_transformer_config preset;
     for (uint32_t i = 0; eo_transformer_preset_name(i); i++)
         if (eo_transformer_preset(eo_transformer_preset_name(i), &preset) >= 0 && preset.family == config->family &&
-            !find_unlike(&preset, config).what)
+            !find_unlike(&preset, config).what && is_near(preset.norm_eps, config->norm_eps) &&
+            (config->family == EO_FAMILY_GPT2 || is_near(preset.rope_theta, config->rope_theta)) &&
+            has_same_scaling(&preset, config))
             return eo_transformer_preset_name(i);
     return "init"; /* the shape of the file */
-}
-
-/* Within what is lost in a decimal number of a config.json. */
-static bool is_near(float a, float b)
-{
-    const float difference = a > b ? a - b : b - a;
-    return difference <= 1e-6F * (a > b ? a : b);
 }
 
 eo_status tool_import_check(const struct tool_import *import, const char *model_name, const eo_transformer_config *config,
@@ -187,9 +196,7 @@ eo_status tool_import_check(const struct tool_import *import, const char *model_
         return REFUSE("--init %s: %s is %g, but --model %s has %g; use --model init", import->path,
                       norms ? "rope_theta" : "the norms' epsilon", (double)(norms ? file->rope_theta : file->norm_eps),
                       model_name, (double)(norms ? model->rope_theta : model_eps));
-    const eo_rope_scaling *a = &file->rope_scaling, *b = &model->rope_scaling;
-    if (a->kind != b->kind || !is_near(a->factor, b->factor) || !is_near(a->low_freq_factor, b->low_freq_factor) ||
-        !is_near(a->high_freq_factor, b->high_freq_factor) || a->original_context != b->original_context)
+    if (!has_same_scaling(file, model))
         return REFUSE("--init %s: scales rotary positions differently from --model %s (rope_scaling); use --model init",
                       import->path, model_name);
     return EO_OK;

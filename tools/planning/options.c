@@ -67,7 +67,7 @@ void tool_option_offload_activations(const struct argp_state *state, const char 
 void tool_option_check_offload(const struct argp_state *state, const struct tool_plan_settings *s)
 {
     if (!s->offload_layers && (s->offload_slots || s->offload_gradients || s->late_updates))
-        argp_error(state, "--%s needs --offload-layers N, the number of offloaded layers",
+        argp_error(state, "--%s needs --offload-layers N, above 0",
                    s->offload_slots       ? "offload-slots"
                    : s->offload_gradients ? "offload-gradients"
                                           : "late-updates");

@@ -134,6 +134,7 @@ Test(model_config, blocks_without_rotary_positions_are_found)
     } cases[] = {
         {"{" SMOLLM3 "}", 4},
         {"{" SMOLLM3 ",\"no_rope_layer_interval\":3}", 3},
+        {"{" SMOLLM3 ",\"no_rope_layer_interval\":1000000}", 0},
         {"{" SMOLLM3 ",\"no_rope_layer_interval\":5}", 0}, /* than which there are fewer blocks */
         {"{" SMOLLM3 ",\"no_rope_layer_interval\":3,\"no_rope_layers\":[1,0,1,0]}", 2},
         {"{" SMOLLM3 ",\"no_rope_layers\":[1,1,1,1,0]}", 0},

@@ -168,7 +168,7 @@ static eo_status read_unrotated(struct tool_config_reader *r)
     const json_t *list = tool_config_field(r, "no_rope_layers");
     uint32_t interval = 0;
     if (!list)
-        EO_TRY(tool_config_take_count_or(r, "no_rope_layer_interval", TOOL_CONFIG_LAYERS_MAX, 4, "of the family", &interval));
+        EO_TRY(tool_config_take_count_or(r, "no_rope_layer_interval", UINT32_MAX, 4, "of the family", &interval));
     else if (!json_is_array(list) || json_array_size(list) < c->layer_count)
         return tool_config_refuse(r, "no_rope_layers is no list of %u numbers, one for each layer", c->layer_count);
     for (uint32_t i = 0; list && i < c->layer_count; i++) {

@@ -85,8 +85,6 @@ static void try_divisors(struct race *r, struct tool_fit *one)
                 take_if_faster(r, one);
         } else if (!point.refused[0]) {
             one->neighbour = point;
-            if (s->lower_bound_bytes > one->capacity_bytes)
-                break;
         }
     }
 }
@@ -114,7 +112,7 @@ static void try_combinations(struct race *r)
         s->fit = &one;
         struct tool_fit_point least = tool_search_try(s, least_batch);
         const bool too_slow = r->best.found && s->cost.compute_ns > r->cost.token_ns;
-        if (tool_search_fits(s, &least) && !too_slow && s->sequences)
+        if (s->sequences && !too_slow) /* a larger batch may take less: fewer micro-batches are added up */
             try_divisors(r, &one);
         else if (tool_search_fits(s, &least) && !too_slow)
             tool_search_largest(s, least_batch, most);
