@@ -69,7 +69,7 @@ typedef struct eo_plan_params {
                                  depend on the number of ranks */
     bool offload_gradients;   /* [false] with offload_layers: their gradient shards lie on the disk too, between reduction and
                                  update. Only of layers that are used once, with one micro-batch; not where replicas reduce in
-                                 bf16. The   layers updated first keep theirs in memory: their buffers are fetched earlier */
+                                 bf16. The layers updated first keep theirs in memory: their buffers are fetched earlier */
     bool ema;                    /* [false] an exponential moving average of the trainable weights: one fp32 array more a
                                     parameter, a rank's part of each layer beside its optimizer state. Updated with the weights
                                     (eo_step_params.ema_decay), saved and resharded with them; see eo_weights_swap_ema */

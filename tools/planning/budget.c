@@ -139,8 +139,8 @@ void tool_budget_text(const struct tool_budget_option *option, char *text, size_
     if (s->offload_activations == UINT32_MAX && used > 0 && (size_t)used < bytes)
         used += snprintf(text + used, bytes - (size_t)used, ", activations of all blocks %s", is_on_gpu(s) ? "in host memory" : "on disk");
     else if (s->offload_activations && used > 0 && (size_t)used < bytes)
-        used += snprintf(text + used, bytes - (size_t)used, ", activations of %u block%s %s", s->offload_activations,
-                         tool_plural(s->offload_activations), is_on_gpu(s) ? "in host memory" : "on disk");
+        used += snprintf(text + used, bytes - (size_t)used, ", activations of %u block%s %s",
+                         s->offload_activations, tool_plural(s->offload_activations), is_on_gpu(s) ? "in host memory" : "on disk");
     if (option->changes_bits && used > 0 && (size_t)used < bytes)
         snprintf(text + used, bytes - (size_t)used, ", head in %u piece%s", s->head_chunks, tool_plural(s->head_chunks));
 }

@@ -83,6 +83,13 @@ static bool is_first_contribution(const struct list_builder *b, const struct lis
     return pass->micro_batch == 0 && b->plan->positions[pass->position].contribution == 0;
 }
 
+static bool is_last_contribution(const struct list_builder *b, const struct list_pass *pass)
+{
+    const struct plan_position *position = &b->plan->positions[pass->position];
+    return pass->micro_batch == b->plan->params.micro_batches - 1 &&
+           position->contribution + 1 == b->plan->layers[position->layer].contribution_count;
+}
+
 /* Where the shard holds a gradient already, or is of another type. */
 static bool lands_in_place(const struct list_builder *b, const struct list_pass *pass)
 {
@@ -196,9 +203,7 @@ static void await_reduction(struct list_builder *b, uint32_t pass_index, uint32_
     struct eo_plan *plan = b->plan;
     const struct list_pass *pass = &b->passes[pass_index];
     const struct plan_position *position = &plan->positions[pass->position];
-    const struct plan_layer *layer = &plan->layers[position->layer];
-    const bool last =
-        pass->micro_batch == plan->params.micro_batches - 1 && position->contribution == layer->contribution_count - 1;
+    const bool last = is_last_contribution(b, pass);
     const bool in_place = lands_in_place(b, pass);
     if (!in_place && !last)
         return;
@@ -252,9 +257,7 @@ void eo_list_add_reduction(struct list_builder *b, uint32_t pass_index)
     const struct plan_layer *layer = &b->plan->layers[position->layer];
     if (!position->direct && layer->whole) {
         const struct list_pass *pass = &b->passes[pass_index];
-        add_whole(b, pass, is_first_contribution(b, pass),
-                  pass->micro_batch == b->plan->params.micro_batches - 1 &&
-                      position->contribution == layer->contribution_count - 1);
+        add_whole(b, pass, is_first_contribution(b, pass), is_last_contribution(b, pass));
     } else if (!position->direct && waits_for_next(b, pass_index)) {
         b->held_reductions++;
         return;

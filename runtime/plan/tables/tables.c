@@ -10,6 +10,14 @@
 
 #include "base/check.h"
 
+static bool is_used_later(const struct eo_model *model, uint32_t position)
+{
+    for (uint32_t p = position + 1; p < model->position_count; p++)
+        if (model->positions[p].layer == model->positions[position].layer)
+            return true;
+    return false;
+}
+
 static bool trains(const struct model_layer *layer)
 {
     return !layer->frozen && layer->frozen_count < layer->parameter_count;
@@ -32,13 +40,13 @@ static eo_status check_model(const struct eo_plan *plan, const struct eo_model *
     }
     bool any_adds = false;
     for (uint32_t p = 0; p < model->position_count; p++) {
-        uint32_t later = 0;
-        for (uint32_t q = p + 1; q < model->position_count; q++)
-            later += model->positions[q].layer == model->positions[p].layer;
-        EO_REQUIRE(log, later > 0 || !model->positions[p].adds_gradients,
+        const struct model_position *position = &model->positions[p];
+        if (!position->adds_gradients)
+            continue;
+        EO_REQUIRE(log, is_used_later(model, p),
                    "position '%s' adds gradients, but no later position uses layer '%s': there is nothing to add to",
-                   model->positions[p].name, model->layers[model->positions[p].layer].name);
-        any_adds = any_adds || (model->positions[p].adds_gradients && trains(&model->layers[model->positions[p].layer]));
+                   position->name, model->layers[position->layer].name);
+        any_adds = any_adds || trains(&model->layers[position->layer]);
     }
     EO_REQUIRE(log, any_adds || !plan->params.gradients_apart,
                "gradients_apart would have no effect: no position adds to the gradients of another; leave it out");

@@ -46,6 +46,26 @@ void gradients_beside(bool zero_gradients)
     close_scene(&scene);
 }
 
+/* A layer of two parameters of so many elements, for debug mode; its positions are the caller's, and then what runs them. */
+static void describe_pair(struct scene *scene, const char *const names[2], uint64_t elements)
+{
+    *scene = (struct scene){.ranks = 1, .debug = true};
+    must(eo_model_create(&scene->model, NULL), "model");
+    must(eo_model_add_layer(scene->model, eo_layer_params(.name = "layer"), NULL), "layer");
+    for (int k = 0; k < 2; k++)
+        must(eo_model_add_parameter(scene->model, eo_parameter_params(.name = names[k], .dim_count = 1, .dims = {elements}),
+                                    NULL),
+             "parameter");
+}
+
+static void open_pair(struct scene *scene, eo_runtime **rt)
+{
+    must(eo_plan_create(&scene->plan, scene->model, eo_plan_params(.rank_count = 1, .log = &eo_test_log)), "plan");
+    must(eo_world_create_local(scene->worlds, eo_world_params(.rank_count = 1, .log = &eo_test_log)), "world");
+    must(open_runtime(scene, 0, rt), "runtime");
+    must(eo_step_begin(*rt), "begin");
+}
+
 /*
  * The same of a parameter that a use of its layer was planned to give no gradient to: at its first element and its last.
  */
@@ -54,22 +74,14 @@ void gradients_of_no_use(void)
     enum { ELEMENTS = 64 };
     static const char *const names[] = {"used", "unused"};
     const uint32_t used = 0;
-    eo_model *model;
-    struct scene scene = {.ranks = 1, .debug = true};
+    struct scene scene;
     eo_runtime *rt;
     const eo_view *view;
-    must(eo_model_create(&model, NULL), "model");
-    must(eo_model_add_layer(model, eo_layer_params(.name = "layer"), NULL), "layer");
-    for (int k = 0; k < 2; k++)
-        must(eo_model_add_parameter(model, eo_parameter_params(.name = names[k], .dim_count = 1, .dims = {ELEMENTS}), NULL),
-             "parameter");
-    must(eo_model_add_position(model, eo_position_params(.name = "first use", .parameters = &used, .parameter_count = 1), NULL),
+    describe_pair(&scene, names, ELEMENTS);
+    must(eo_model_add_position(scene.model, eo_position_params(.name = "first use", .parameters = &used, .parameter_count = 1),
+                               NULL),
          "position");
-    scene.model = model;
-    must(eo_plan_create(&scene.plan, model, eo_plan_params(.rank_count = 1, .log = &eo_test_log)), "plan");
-    must(eo_world_create_local(scene.worlds, eo_world_params(.rank_count = 1, .log = &eo_test_log)), "world");
-    must(open_runtime(&scene, 0, &rt), "runtime");
-    must(eo_step_begin(rt), "begin");
+    open_pair(&scene, &rt);
     must(forward_pass(rt, 0), "forward");
     must(eo_backward_begin(rt, 0, &view), "backward");
     must(eo_gradients_begin(rt, 0, &view), "gradients");
@@ -96,25 +108,16 @@ void overwritten_sums(void)
     enum { ELEMENTS = 300 };
     static const char *const names[] = {"both", "the next's"};
     const uint32_t first = 0;
-    eo_model *model;
-    struct scene scene = {.ranks = 1, .debug = true};
+    struct scene scene;
     eo_runtime *rt;
     const eo_view *view;
-    must(eo_model_create(&model, NULL), "model");
-    must(eo_model_add_layer(model, eo_layer_params(.name = "layer"), NULL), "layer");
-    for (int k = 0; k < 2; k++)
-        must(eo_model_add_parameter(model, eo_parameter_params(.name = names[k], .dim_count = 1, .dims = {ELEMENTS}), NULL),
-             "parameter");
+    describe_pair(&scene, names, ELEMENTS);
     must(eo_model_add_position(
-             model, eo_position_params(.name = "first use", .parameters = &first, .parameter_count = 1, .adds_gradients = true),
-             NULL),
+             scene.model,
+             eo_position_params(.name = "first use", .parameters = &first, .parameter_count = 1, .adds_gradients = true), NULL),
          "position");
-    must(eo_model_add_position(model, eo_position_params(.name = "next use"), NULL), "position");
-    scene.model = model;
-    must(eo_plan_create(&scene.plan, model, eo_plan_params(.rank_count = 1, .log = &eo_test_log)), "plan");
-    must(eo_world_create_local(scene.worlds, eo_world_params(.rank_count = 1, .log = &eo_test_log)), "world");
-    must(open_runtime(&scene, 0, &rt), "runtime");
-    must(eo_step_begin(rt), "begin");
+    must(eo_model_add_position(scene.model, eo_position_params(.name = "next use"), NULL), "position");
+    open_pair(&scene, &rt);
     for (uint32_t p = 0; p < 2; p++)
         must(forward_pass(rt, p), "forward");
     for (uint32_t p = 2; p-- > 0;) {

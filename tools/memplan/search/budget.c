@@ -41,8 +41,7 @@ static void write_option(struct eo_json *json, const struct tool_budget_option *
                   "'late_updates': %i, 'offload_activations': %u, 'head_chunks': %u}",
                   o->arena_bytes, o->cache_bytes, o->disk_bytes, o->step_s, recompute, o->settings.gather_slots,
                   o->settings.gradient_slots, o->settings.offload_layers, o->settings.offload_slots,
-                  o->settings.offload_gradients, o->settings.late_updates, o->settings.offload_activations,
-                  o->settings.head_chunks);
+                  o->settings.offload_gradients, o->settings.late_updates, o->settings.offload_activations, o->settings.head_chunks);
 }
 
 void tool_memplan_budget_json(struct eo_json *json, const struct tool_memplan_budget *b)

@@ -22,12 +22,11 @@ void tool_kept_choice_write(struct eo_json *json, const struct tool_options *o)
         return;
     eo_json_write(json,
                   "'choice': {'cheap_recompute': %i, 'recompute_blocks': %u, 'gather_slots': %u, 'gradient_slots': %u,"
-                  "'offload_layers': %u, 'offload_slots': %u, 'offload_gradients': %i, 'late_updates': %i, "
-                  "'offload_activations': %u, 'head_chunks': %u,"
+                  "'offload_layers': %u, 'offload_slots': %u, 'offload_gradients': %i, 'late_updates': %i, 'offload_activations': %u, 'head_chunks': %u,"
                   "'rates':",
                   s->recompute == EO_RECOMPUTE_CHEAP, s->recompute_blocks, s->gather_slots, s->gradient_slots,
-                  s->offload_layers, s->offload_slots, s->offload_gradients, s->late_updates, s->offload_activations,
-                  o->head_is_chosen ? s->head_chunks : 0);
+                  s->offload_layers, s->offload_slots, s->offload_gradients, s->late_updates,
+                  s->offload_activations, o->head_is_chosen ? s->head_chunks : 0);
     tool_rates_write(json, &o->rates);
     eo_json_write(json, "}");
 }
@@ -56,10 +55,11 @@ bool tool_kept_choice_parse(const json_t *settings, struct tool_kept_choice *out
     struct tool_rates rates;
     *out = (struct tool_kept_choice){.is_there = false};
     parse_bucketing(settings, &out->bucketing);
-    if (!choice || json_unpack(choice, "{s:b, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s?I, s?b}", "cheap_recompute", &is_cheap,
-                               "recompute_blocks", &blocks, "gather_slots", &gather, "gradient_slots", &gradient,
-                               "offload_layers", &layers, "offload_slots", &slots, "offload_gradients", &gradients,
-                               "head_chunks", &pieces, "offload_activations", &activations, "late_updates", &late) != 0)
+    if (!choice ||
+        json_unpack(choice, "{s:b, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s?I, s?b}", "cheap_recompute", &is_cheap, "recompute_blocks",
+                    &blocks, "gather_slots", &gather, "gradient_slots", &gradient, "offload_layers", &layers, "offload_slots",
+                    &slots, "offload_gradients", &gradients, "head_chunks", &pieces, "offload_activations", &activations,
+                    "late_updates", &late) != 0)
         return false;
     const bool is_good = is_number(blocks, 0, UINT32_MAX) && !(is_cheap && blocks) && is_number(gather, 1, SLOTS_MAX) &&
                          is_number(gradient, 1, SLOTS_MAX) && is_number(layers, 0, UINT32_MAX) &&
