@@ -159,6 +159,14 @@ run 0 'max-seq: seq 1024 fits' --model gpt2 --ranks 4 --head-chunks 2 --device-m
     run 0 '--batch 600 ' $pieces --seq 3 --fit best && run 0 'max-layers: layers 119 fits' --model gpt2 --ranks 4 \
     --granularity blocks:3 --device-memory 8GiB --fit max-layers
 result $? 'searches begin where pieces of the head have a token each, and units their blocks'
+run 0 'max-batch: batch 261 fits' --model gpt2 --head-chunks 5000 --device-memory 80GiB --fit max-batch && run 0 'batch 176 fits' \
+    --model llama-3-8b --head-chunks 64 --cp 4 --seq 32 --device-memory 24GiB --fit max-batch
+result $? '... of a sequence of its own choice, or that ranks share'
+run 1 'gpt2, 8 GPUs, zero3, 5120 tokens: DOES NOT FIT' --model gpt2 --head-chunks 5000 --device-memory 2GiB --fit max-batch &&
+    grep -q 'nothing fits; batch 5 lacks' out && run 1 '8 GPUs, zero3, 5120 tokens: DOES NOT' --model gpt2 --head-chunks 5000 \
+    --device-memory 2GiB --fit best && run 1 'llama-3-8b, 64 GPUs, zero3, 4096 tokens: DOES NOT FIT' --model llama-3-8b \
+    --global-batch 64 --device-memory 6GiB --fit min-gpus && grep -q 'nothing fits; ranks 64 lacks' out
+result $? 'where nothing fits the plan is that of the least that can be planned'
 run 0 ' ddp: cannot be planned; zero' --model gpt2 --ranks 4 --gather float8 --device-memory 80GB --fit best-strategy
 result $? 'a strategy that cannot be has no figures'
 run 2 'is not a multiple of --tp 4096 x --pp 4096 x --cp 4096 = 68719476736' --model llama-3-8b --tp 4096 --pp 4096 --cp 4096 \

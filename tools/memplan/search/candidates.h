@@ -28,10 +28,7 @@ struct tool_fit_point tool_search_exact(struct tool_search *s, uint64_t value); 
 void tool_search_settle(struct tool_search *s, struct tool_fit_point *point);   /* likewise, if it is a draft */
 bool tool_search_fits(const struct tool_search *s, const struct tool_fit_point *point);
 
-/* The least batch of sequences of so many tokens, or the like: each piece of the head has a token. 0: of a length unknown. */
-uint64_t tool_search_least(const struct tool_search *s, uint64_t tokens);
-
-/* The largest value in [least, most] that fits, where bytes grow with it. */
+/* The largest value in [least, most] that fits, where bytes grow with it; what is too small to be planned is passed over. */
 void tool_search_largest(struct tool_search *s, uint64_t least, uint64_t most);
 
 /* Takes `sequences` of the global batch; false: no whole number of them. */

@@ -163,6 +163,21 @@ bool tool_search_fits(const struct tool_search *s, const struct tool_fit_point *
     return !point->refused[0] && point->total_bytes <= s->fit->capacity_bytes;
 }
 
+/* The least value above `refused` that can be planned: a piece of the head wants a token, a unit its blocks. None: `most`. */
+static uint64_t first_planned(struct tool_search *s, uint64_t refused, uint64_t most)
+{
+    uint64_t planned = refused;
+    do {
+        refused = planned;
+        planned = planned > most / 2 ? most : 2 * planned;
+    } while (planned < most && tool_search_try(s, planned).refused[0]);
+    while (planned - refused > 1) {
+        const uint64_t middle = refused + (planned - refused) / 2;
+        *(tool_search_try(s, middle).refused[0] ? &refused : &planned) = middle;
+    }
+    return planned;
+}
+
 /*
  * The largest value in [least, most] that fits, where bytes grow with it. The arena need not grow with every step, its
  * lower bound does: past the answer all values are tried until the bound itself does not fit.
@@ -170,15 +185,19 @@ bool tool_search_fits(const struct tool_search *s, const struct tool_fit_point *
 static void search_largest(struct tool_search *s, uint64_t least, uint64_t most)
 {
     struct tool_fit *fit = s->fit;
-    uint64_t low = least, step = 1;
+    uint64_t step = 1;
     struct tool_fit_point first = tool_search_try(s, least);
+    if (first.refused[0] && least < most) {
+        least = first_planned(s, least, most);
+        first = tool_search_try(s, least);
+    }
     if (!tool_search_fits(s, &first)) {
         fit->neighbour = first;
         return;
     }
     fit->found = true;
     fit->answer = first;
-    uint64_t high = most + 1;
+    uint64_t low = least, high = most + 1;
     while (low < most && high == most + 1) { /* double until it fails */
         const uint64_t next = low + step > most ? most : low + step;
         const struct tool_fit_point point = tool_search_try(s, next);
@@ -215,12 +234,6 @@ static void search_largest(struct tool_search *s, uint64_t least, uint64_t most)
                 break;
         }
     }
-}
-
-uint64_t tool_search_least(const struct tool_search *s, uint64_t tokens)
-{
-    const uint64_t pieces = s->settings->plan.head_chunks;
-    return pieces > 1 && tokens ? (pieces + tokens - 1) / tokens : 1;
 }
 
 void tool_search_largest(struct tool_search *s, uint64_t least, uint64_t most)
@@ -290,27 +303,30 @@ static bool none_fits(struct tool_search *s, uint64_t world)
 static void search_world(struct tool_search *s)
 {
     struct tool_fit *fit = s->fit;
+    const uint64_t most = s->global_batch ? least_u32(s->global_batch / s->settings->plan.batch, TOOL_PLAN_RANKS_MAX)
+                                          : TOOL_PLAN_RANKS_MAX;
     const uint64_t state = least_state(&s->settings->plan, s->config);
     uint64_t world = 1;
     struct tool_fit_point last = {0};
-    while (state / world > fit->capacity_bytes && next_world(s, world) <= TOOL_PLAN_RANKS_MAX) {
+    while (state / world > fit->capacity_bytes && next_world(s, world) <= most) {
         last = (struct tool_fit_point){.known = true, .value = world, .total_bytes = state / world};
         world = next_world(s, world);
     }
-    if (none_fits(s, world)) {
+    if (!s->global_batch && none_fits(s, world)) {
         snprintf(fit->note, sizeof(fit->note),
                  "the memory of a rank at any world size is too large: use a smaller batch or "
                  "sequence, more recompute, or --head-chunks");
         return;
     }
-    for (; world <= TOOL_PLAN_RANKS_MAX; world = next_world(s, world)) {
+    for (; world <= most; world = next_world(s, world)) {
         const struct tool_fit_point point = tool_search_try(s, world);
         if (tool_search_fits(s, &point)) {
             fit->found = true;
             fit->answer = point;
             break;
         }
-        last = point;
+        if (!last.known || last.refused[0] || !point.refused[0]) /* few worlds share a global batch */
+            last = point;
     }
     if (last.known && last.total_bytes == state / last.value) /* its shards alone: plan it, for the figure */
         last = tool_search_try(s, last.value);
@@ -399,7 +415,7 @@ static void search_divisors(struct tool_search *s)
             fit->found = true;
             fit->answer = point;
             fit->neighbour = (struct tool_fit_point){0};
-        } else if (!fit->neighbour.known) {
+        } else if (!fit->neighbour.known || (fit->neighbour.refused[0] && !point.refused[0])) {
             fit->neighbour = point;
         }
     }
@@ -435,17 +451,17 @@ eo_status tool_fit_search(struct tool_fit *fit, enum tool_fit_kind kind, struct 
     switch (kind) {
     case TOOL_FIT_MAX_BATCH:
         if (!s.global_batch)
-            tool_search_largest(&s, tool_search_least(&s, settings->plan.seq), 1 << 20);
+            tool_search_largest(&s, 1, 1 << 20);
         else if (tool_search_share(&s))
             search_divisors(&s);
         break;
     case TOOL_FIT_MAX_SEQ:
         s.unit = sequence_unit(&settings->slice);
         if (s.unit <= config->context)
-            tool_search_largest(&s, tool_search_least(&s, (uint64_t)settings->plan.batch * s.unit), config->context / s.unit);
+            tool_search_largest(&s, 1, config->context / s.unit);
         break;
     case TOOL_FIT_MAX_LAYERS:
-        tool_search_largest(&s, settings->plan.unit_blocks > 1 ? settings->plan.unit_blocks : 1, TOOL_CONFIG_LAYERS_MAX);
+        tool_search_largest(&s, 1, TOOL_CONFIG_LAYERS_MAX);
         break;
     case TOOL_FIT_MIN_GPUS:
         search_world(&s);
@@ -469,9 +485,13 @@ eo_status tool_fit_search(struct tool_fit *fit, enum tool_fit_kind kind, struct 
     const bool is_best = kind == TOOL_FIT_BEST || kind == TOOL_FIT_BEST_LAYOUT;
     *settings = is_best && fit->found ? fit->settings : before;
     config->layer_count = layers;
-    if (fit->found && !is_best)
-        set_value(&s, fit->answer.value);
-    if (fit->found && !is_best && s.sequences)
+    const bool is_least = kind != TOOL_FIT_BEST_STRATEGY && (kind != TOOL_FIT_MIN_GPUS || s.global_batch);
+    const bool is_shown = is_least && fit->neighbour.known && !fit->neighbour.refused[0];
+    if (!fit->found && is_shown && is_best) /* nothing fits: the least that was tried */
+        settings->plan.batch = (uint32_t)fit->neighbour.value;
+    else if (!is_best && (fit->found || is_shown))
+        set_value(&s, fit->found ? fit->answer.value : fit->neighbour.value);
+    if (s.sequences && (fit->found || is_shown))
         settings->plan.micro_batches = s.sequences / settings->plan.batch;
     fit->answer.value *= s.unit;
     fit->neighbour.value *= s.unit;

@@ -99,7 +99,7 @@ static void try_combinations(struct race *r)
     struct tool_search *s = r->search;
     struct tool_fit *fit = s->fit;
     struct tool_best_space space;
-    const uint32_t least_batch = r->kept->batch ? r->batch : (uint32_t)tool_search_least(s, s->settings->plan.seq),
+    const uint32_t least_batch = r->kept->batch ? r->batch : 1,
                    most = r->kept->batch ? r->batch : TOOL_BEST_BATCH_MAX;
     tool_best_space_of(&space, s->config, s->settings, r->kept);
     if (fit->kind == TOOL_FIT_BEST_LAYOUT)
@@ -114,8 +114,10 @@ static void try_combinations(struct race *r)
         const bool too_slow = r->best.found && s->cost.compute_ns > r->cost.token_ns;
         if (s->sequences && !too_slow) /* a larger batch may take less: fewer micro-batches are added up */
             try_divisors(r, &one);
-        else if (tool_search_fits(s, &least) && !too_slow)
+        else if (!too_slow && (tool_search_fits(s, &least) || least.refused[0]))
             tool_search_largest(s, least_batch, most);
+        if (least.refused[0] && one.neighbour.known)
+            least = one.neighbour;
         if (one.found && !s->sequences)
             take_if_faster(r, &one);
         fit->plan_count = one.plan_count;
