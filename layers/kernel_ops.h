@@ -54,7 +54,7 @@ struct eo_operand {
  *
  *     BIAS           C = x + bias
  *     BIAS_GELU      aux = x + bias, C = gelu(aux), of aux as stored: a recompute of GELU alone gives the same bits
- *     GELU_GRADIENT  C = x * gelu'(aux)
+ *     GELU_GRADIENT  C = x * gelu'(aux); with `remakes` then aux = gelu(aux), the C of BIAS_GELU to the bit
  *     BIAS_GRADIENT  C = x, a gradient of weights; bias_gradient[m] = the sums of A's rows, as column_sums gives them
  *
  * gelu is the tanh form. Never together with accumulate. Only where the table has fused_epilogues; BIAS_GELU not where it
@@ -83,6 +83,7 @@ struct eo_multiply {
                              or BIAS, never with accumulate; only where the table has fused_residuals */
     void *aux;
     uint64_t aux_stride;
+    bool remakes;        /* only where the table has remakes_gelu */
     void *bias_gradient; /* [m], types.gradient */
     void *scratch; /* multiply_scratch_bytes; of BIAS_GRADIENT: column_scratch_bytes(k, m); float8: float8_scratch_bytes */
     bool float8; /* A's rows and B's columns are rounded to float8 first, with a scale each (base/float8.h); see below. Only
@@ -160,20 +161,23 @@ struct eo_gelu {
 };
 
 /* in_gradient = out_gradient * gelu'(in + bias), bias_gradient[width] = its column sums. in_gradient may be in. With
- * fused_epilogues it is out_gradient, and neither bias nor bias_gradient is given. */
+ * fused_epilogues it is out_gradient, and neither bias nor bias_gradient is given. With remakes_gelu `again`, if it is
+ * not NULL, becomes gelu(in + bias), to the bits of gelu_forward; it may be in or out_gradient, whichever in_gradient is not.
+ */
 struct eo_gelu_gradient {
     struct eo_types types;
-    void *in_gradient;
+    void *in_gradient, *again;
     const void *out_gradient, *in, *bias;
     void *bias_gradient; /* types.gradient, or NULL */
     uint64_t rows, width;
 };
 
 /* out[row][i] = silu(gate[row][i]) * up[row][i]; rows of gate and up begin `stride` apart, out is contiguous.
- * Backward: the gradients have the layout of gate and up, and are gate and up themselves. */
+ * Backward: the gradients have the layout of gate and up, and are gate and up themselves. With remakes_swiglu `out`, if it
+ * is not NULL, becomes what it was in the forward pass, to the bit; it may be out_gradient. */
 struct eo_swiglu {
     struct eo_types types;
-    void *out;                             /* forward */
+    void *out;
     const void *gate, *up;
     const void *out_gradient;              /* backward */
     void *gate_gradient, *up_gradient;     /* backward */
@@ -396,6 +400,8 @@ struct eo_kernel_ops {
     bool fused_residuals; /* products take a residual: a half's out-product adds the stream and its bias, norms do not */
     bool joined_products; /* in-products whose weights lie side by side are one: fewer and larger launches */
     bool gradients_in_place; /* attention_backward may write over q, k and v */
+    /* Backward passes of GELU, of SwiGLU, also give the forward's result again: it need not be kept. */
+    bool remakes_gelu, remakes_swiglu;
     bool host_memory;        /* the kernels' memory is the host's too */
     uint32_t scratch_alignment; /* bytes */
     /* The rows of the head's products: words of the vocabulary (their weights are zeros behind its end), and tokens of a

@@ -108,6 +108,7 @@ static void gelu_backward_task(void *arg, uint32_t index)
                                    .stride = g.width,
                                    .sums = eo_element_at_mutable(g.types.gradient, g.bias_gradient, column)};
     MOVE_MUTABLE(g.types.compute, g.in_gradient, column);
+    MOVE_MUTABLE(g.types.compute, g.again, column);
     MOVE(g.types.compute, g.out_gradient, column);
     MOVE(g.types.compute, g.in, column);
     MOVE(g.types.compute, g.bias, column);

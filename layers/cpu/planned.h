@@ -23,9 +23,9 @@ static inline uint64_t eo_cpu_embedding_scratch_bytes(uint64_t rows, uint64_t wi
     return 0;
 }
 
-#define EO_CPU_PLANNED_OPS                                                                                  \
-    .name = "cpu", .host_memory = true, .gradients_in_place = true, .scratch_alignment = 64,                \
-    .word_multiple = 1, .chunk_multiple = 1, .norm_scratch_bytes = eo_cpu_norm_scratch_bytes,               \
+#define EO_CPU_PLANNED_OPS                                                                                             \
+    .name = "cpu", .host_memory = true, .gradients_in_place = true, .remakes_gelu = true, .remakes_swiglu = true,      \
+    .scratch_alignment = 64, .word_multiple = 1, .chunk_multiple = 1, .norm_scratch_bytes = eo_cpu_norm_scratch_bytes, \
     .column_scratch_bytes = eo_cpu_column_scratch_bytes
 
 #define EO_CPU_PLANNED_FP32_OPS \

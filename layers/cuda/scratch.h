@@ -60,14 +60,15 @@ uint64_t eo_cuda_float8_scratch_bytes(uint64_t m, uint64_t n, uint64_t k);
 bool eo_cuda_supports(struct eo_types types);
 
 /* The part of the table that descriptions ask. gradients_in_place: flash attention reads keys and values until its last block;
- * scratch_alignment: cuDNN's and cuBLASLt's, of their workspaces; the multiples: an odd width is slow on tensor cores. */
-#define EO_CUDA_PLANNED_OPS                                                                                            \
-    .name = "cuda", .fused_epilogues = true, .gelu_apart = true, .fused_bias_gradients = true,                      \
-    .fused_residuals = true, .joined_products = true,                                                                 \
-    .gradients_in_place = false, .host_memory = false, .scratch_alignment = 256, .word_multiple = 64,                 \
-    .chunk_multiple = 128, .supports = eo_cuda_supports, .norm_scratch_bytes = eo_cuda_norm_scratch_bytes,            \
-    .column_scratch_bytes = eo_cuda_column_scratch_bytes, .attention_scratch_bytes = eo_cuda_attention_scratch_bytes, \
-    .embedding_scratch_bytes = eo_cuda_embedding_scratch_bytes, .float8_scratch_bytes = eo_cuda_float8_scratch_bytes
+ * remakes_gelu: GELU's slope is an epilogue of cuBLASLt; scratch_alignment: cuDNN's and cuBLASLt's, of their workspaces; the
+ * multiples: an odd width is slow on tensor cores. */
+#define EO_CUDA_PLANNED_OPS                                                                                                 \
+    .name = "cuda", .fused_epilogues = true, .gelu_apart = true, .fused_bias_gradients = true, .fused_residuals = true,     \
+    .joined_products = true, .gradients_in_place = false, .remakes_swiglu = true, .host_memory = false,                     \
+    .scratch_alignment = 256, .word_multiple = 64, .chunk_multiple = 128, .supports = eo_cuda_supports,                     \
+    .norm_scratch_bytes = eo_cuda_norm_scratch_bytes, .column_scratch_bytes = eo_cuda_column_scratch_bytes,                 \
+    .attention_scratch_bytes = eo_cuda_attention_scratch_bytes, .embedding_scratch_bytes = eo_cuda_embedding_scratch_bytes, \
+    .float8_scratch_bytes = eo_cuda_float8_scratch_bytes
 
 #ifdef __cplusplus
 }

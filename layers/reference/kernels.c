@@ -48,6 +48,8 @@ void eo_ref_swiglu_backward(const struct eo_swiglu *s)
             const float gate = eo_element_load(dtype, s->gate, at), up = eo_element_load(dtype, s->up, at);
             const float gradient = eo_element_load(dtype, s->out_gradient, row * s->width + i);
             const float sigmoid = logistic(gate);
+            if (s->out)
+                eo_element_store(dtype, s->out, row * s->width + i, gate * sigmoid * up);
             eo_element_store(dtype, s->up_gradient, at, gradient * gate * sigmoid);
             eo_element_store(dtype, s->gate_gradient, at, gradient * up * (sigmoid + gate * sigmoid * (1 - sigmoid)));
         }

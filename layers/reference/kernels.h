@@ -23,8 +23,8 @@ void eo_ref_head_norm_weights(const struct eo_head_norm_weights *weights);
 void eo_ref_rotate(const struct eo_rotation *rotation, uint64_t first_row);
 void eo_ref_embedding_forward(const struct eo_embedding *embedding, uint64_t first_row);
 
-/* values[rows][width] *= gelu'(aux): EO_EPILOGUE_GELU_GRADIENT as a pass of its own. */
-void eo_ref_gelu_gradient(void *values, const void *aux, eo_dtype dtype, uint64_t count);
+/* values[count] *= gelu'(aux), again = gelu(aux), unless it is NULL: EO_EPILOGUE_GELU_GRADIENT as a pass of its own. */
+void eo_ref_gelu_gradient(void *values, const void *aux, void *again, eo_dtype dtype, uint64_t count);
 
 /* Of columns [first, first + count). */
 void eo_ref_column_sums(const struct eo_column_sums *sums, uint64_t first, uint64_t count);

@@ -157,8 +157,8 @@ static void gelu_backward_task(void *arg, uint32_t index)
     const struct eo_gelu_gradient *g = parts->arguments;
     const eo_dtype dtype = g->types.compute;
     const uint64_t at = parts_first(parts, index) * g->width;
-    eo_ref_gelu_gradient(eo_element_at_mutable(dtype, g->in_gradient, at), eo_element_at(dtype, g->in, at), dtype,
-                         parts_count(parts, index) * g->width);
+    eo_ref_gelu_gradient(eo_element_at_mutable(dtype, g->in_gradient, at), eo_element_at(dtype, g->in, at),
+                         eo_element_at_mutable(dtype, g->again, at), dtype, parts_count(parts, index) * g->width);
 }
 
 static eo_status gelu_backward(eo_team *team, const struct eo_gelu_gradient *g)
@@ -458,9 +458,12 @@ const struct eo_kernel_ops eo_kernels_reference_ops = {
     .fused_epilogues = true,
     .fused_residuals = true,
     .joined_products = true,
+    .remakes_gelu = true,
+    .remakes_swiglu = true,
     .host_memory = true,
     .scratch_alignment = 64,
-    .word_multiple = 1, .chunk_multiple = 1,
+    .word_multiple = 1,
+    .chunk_multiple = 1,
     .supports = supports,
     .norm_scratch_bytes = no_scratch_bytes,
     .column_scratch_bytes = no_scratch_bytes,

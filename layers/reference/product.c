@@ -34,11 +34,14 @@ void eo_ref_gelu_forward(const struct eo_gelu *g)
     }
 }
 
-void eo_ref_gelu_gradient(void *values, const void *aux, eo_dtype dtype, uint64_t count)
+void eo_ref_gelu_gradient(void *values, const void *aux, void *again, eo_dtype dtype, uint64_t count)
 {
-    for (uint64_t i = 0; i < count; i++)
-        eo_element_store(dtype, values, i,
-                         eo_element_load(dtype, values, i) * gelu_slope(eo_element_load(dtype, aux, i)));
+    for (uint64_t i = 0; i < count; i++) {
+        const float x = eo_element_load(dtype, aux, i);
+        eo_element_store(dtype, values, i, eo_element_load(dtype, values, i) * gelu_slope(x));
+        if (again)
+            eo_element_store(dtype, again, i, gelu(x));
+    }
 }
 
 /* ---- the product ---- */
@@ -92,6 +95,8 @@ static void element_finish(const struct eo_multiply *p, eo_dtype c_dtype, uint64
         break;
     case EO_EPILOGUE_GELU_GRADIENT:
         sum *= gelu_slope(eo_element_load(dtype, p->aux, aux_at));
+        if (p->remakes)
+            eo_element_store(dtype, p->aux, aux_at, gelu(eo_element_load(dtype, p->aux, aux_at)));
         break;
     }
     eo_element_store(c_dtype, p->c, at, sum);

@@ -159,6 +159,14 @@ static bool is_kept(const eo_transformer *t, const struct half *half, enum half_
     return tensor != HALF_NORM && (half->attention || tensor != HALF_MID);
 }
 
+/* Whether what follows the forward pass reads the tensor. */
+static bool is_read_later(const eo_transformer *t, const struct half *half, enum half_tensor tensor)
+{
+    if (tensor == HALF_MID && remakes_mid(t, half))
+        return half->recompute && recomputes_mid(t, half);
+    return half->recompute || eo_half_tensor_is_needed(t, half, tensor);
+}
+
 static const char *tensor_name(const eo_transformer *t, const struct half *half, enum half_tensor tensor)
 {
     const struct half_shape *shape = half_shape_of(t, half);
@@ -195,7 +203,7 @@ static eo_status add_half_tensors(eo_transformer *t, uint32_t h)
         char name[EO_NAME_MAX];
         snprintf(name, sizeof(name), "block.%u.%s.%s", h / 2, half->attention ? "attention" : "mlp",
                  tensor_name(t, half, tensor));
-        if (!half->recompute && !eo_half_tensor_is_needed(t, half, tensor)) {
+        if (!is_read_later(t, half, tensor)) {
             EO_TRY(add_bytes(t, name, bytes, EO_CATEGORY_SCRATCH, forward_of(half->position), forward_of(half->position),
                              &buffers->forward));
         } else if (is_kept(t, half, tensor)) {
@@ -286,13 +294,14 @@ struct half_scratch eo_half_scratch(const eo_transformer *t, const struct half *
     const struct half_shape *shape = half_shape_of(t, half);
     const uint64_t width = t->params.config.width, row_bytes = rows * element_bytes(t);
     const bool fuses_gelu = half_fuses_gelu(t, half);
+    const bool remakes = remakes_mid(t, half) && eo_half_tensor_is_needed(t, half, HALF_MID);
     struct half_scratch scratch = {0};
-    uint64_t used = align_bytes(t, row_bytes * max_u64(shape->mid_width, fuses_gelu ? 0 : width));
+    uint64_t used = align_bytes(t, row_bytes * max_u64(shape->mid_width, fuses_gelu || remakes ? 0 : width));
     if (half->attention && !t->kernels->gradients_in_place) {
         scratch.inner_gradient = used;
         used += align_bytes(t, row_bytes * shape->inner_width);
     }
-    if (fuses_gelu && width > shape->inner_width) {
+    if (remakes || (fuses_gelu && width > shape->inner_width)) {
         scratch.norm_gradient = used;
         used += align_bytes(t, row_bytes * width);
     }
@@ -321,7 +330,10 @@ struct half_gradients eo_half_gradients(const struct pass *pass, const struct ha
     const struct half_scratch at = eo_half_scratch(t, half, pass->rows);
     char *scratch = pass_buffer(pass, half->scratch);
     void *inner = pass_buffer(pass, half->tensor[HALF_INNER]);
-    struct half_gradients gradients = {.mid = scratch, .inner = inner, .norm = scratch,
+    struct half_gradients gradients = {.mid = scratch,
+                                       .inner = inner,
+                                       .norm = at.norm_gradient ? scratch + at.norm_gradient : scratch,
+                                       .mid_values = pass_buffer(pass, half->tensor[HALF_MID]),
                                        .in_bias = at.bias ? scratch + at.bias : NULL,
                                        .head_norms = (float *)(void *)(scratch + at.head_norms),
                                        .low = scratch + at.low,
@@ -335,6 +347,8 @@ struct half_gradients eo_half_gradients(const struct pass *pass, const struct ha
     } else if (at.inner_gradient) {
         gradients.inner = scratch + at.inner_gradient;
     }
+    if (remakes_mid(t, half))
+        gradients.mid_values = !eo_half_tensor_is_needed(t, half, HALF_MID) ? NULL : half_fuses_gelu(t, half) ? inner : scratch;
     return gradients;
 }
 

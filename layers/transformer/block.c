@@ -112,6 +112,12 @@ static eo_status norm_again(const struct pass *pass, const struct half *half, co
     return pass->kernels->norm_again(pass->team, &norm);
 }
 
+/* In a forward pass, and in those recomputes that need it. */
+static bool makes_mid(const struct pass *pass, const struct half *half)
+{
+    return !pass->backward || recomputes_mid(pass->transformer, half);
+}
+
 /* inner[rows][...] = norm W^T, side by side, or what becomes it; where the table has epilogues, bias and GELU ride on it. Weights
  * that lie side by side are multiplied with at once. */
 static eo_status in_products(const struct pass *pass, const struct half *half, const struct half_parameters *w)
@@ -135,7 +141,7 @@ static eo_status in_products(const struct pass *pass, const struct half *half, c
             product.epilogue = EO_EPILOGUE_BIAS;
             product.bias = w->in_bias[i];
         }
-        if (gelu_rides_on(pass->transformer, half, i)) {
+        if (makes_mid(pass, half) && gelu_rides_on(pass->transformer, half, i)) {
             product.epilogue = EO_EPILOGUE_BIAS_GELU;
             product.aux = output.values;
             product.aux_stride = output.stride;
@@ -183,7 +189,7 @@ static eo_status half_forward(const struct pass *pass, const struct half *half)
 
     EO_TRY(norm_forward(pass, half, &w));
     EO_TRY(in_products(pass, half, &w));
-    if (!gelu_rides_on(t, half, 0))
+    if (makes_mid(pass, half) && !gelu_rides_on(t, half, 0))
         EO_TRY(eo_half_operation_forward(pass, half, &w));
     const bool is_last = is_last_of_position(t, h);
     if (is_last && pass->backward) /* a recompute: what follows has it no more */
@@ -246,7 +252,8 @@ eo_status eo_block_recompute(const struct pass *pass, uint32_t position)
         } else if (pass->transformer->params.recompute == EO_RECOMPUTE_CHEAP) {
             const struct half_parameters w = half_parameters_of(pass, half, pass->view->weights);
             EO_TRY(norm_again(pass, half, &w));
-            if (half->attention || eo_half_tensor_is_needed(pass->transformer, half, HALF_MID))
+            if (half->attention ||
+                (!remakes_mid(pass->transformer, half) && eo_half_tensor_is_needed(pass->transformer, half, HALF_MID)))
                 EO_TRY(eo_half_operation_again(pass, half, &w));
         }
     }
@@ -275,6 +282,7 @@ static eo_status out_product_backward(const struct pass *pass, const struct half
         product.epilogue = EO_EPILOGUE_GELU_GRADIENT;
         product.aux = half_tensor_of(pass, half, HALF_INNER);
         product.aux_stride = shape->inner_width;
+        product.remakes = to->mid_values == product.aux;
     }
     EO_TRY(pass_multiply(pass, &product));
     return eo_adapter_backward(pass, half, w, &(struct linear_data){HALF_OUT, NULL, to->branch, width}, product.c);
@@ -385,8 +393,9 @@ static eo_status adapter_gradients(const struct pass *pass, const struct half *h
 {
     const struct half_shape *shape = half_shape_of(pass->transformer, half);
     void *output = from->inner;
-    EO_TRY(eo_adapter_gradients(pass, half, d, &(struct linear_data){
-        HALF_OUT, half_tensor_of(pass, half, HALF_MID), from->branch, pass->transformer->params.config.width}));
+    EO_TRY(eo_adapter_gradients(
+        pass, half, d,
+        &(struct linear_data){HALF_OUT, from->mid_values, from->branch, pass->transformer->params.config.width}));
     for (uint32_t i = 0; i < shape->in_count; output = pass_at(pass, output, shape->in_width[i]), i++)
         EO_TRY(eo_adapter_gradients(pass, half, d, &(struct linear_data){i, half_tensor_of(pass, half, HALF_NORM), output,
                                                                          shape->inner_width}));
@@ -402,14 +411,14 @@ static eo_status half_backward(const struct pass *pass, const struct half *half)
     const struct half_parameters d = half_parameters_of(pass, half, pass->view->gradients);
     const struct half_gradients from = eo_half_gradients(pass, half);
     const uint64_t width = t->params.config.width;
-    const void *norm = half_tensor_of(pass, half, HALF_NORM), *mid = half_tensor_of(pass, half, HALF_MID);
+    const void *norm = half_tensor_of(pass, half, HALF_NORM);
     const void *inner_gradient = from.inner;
 
     if (!gets_gradient(pass, half))
         return EO_OK;
     EO_TRY(adapter_gradients(pass, half, &d, &from));
     EO_TRY(linear_gradient(pass, &(struct linear_gradient){d.out, d.out_bias, from.branch, width, width, from.kernels},
-                           mid, shape->mid_width));
+                           from.mid_values, shape->mid_width));
     for (uint32_t i = 0; i < shape->in_count; i += shape->in_joined[i]) {
         const uint32_t out = half_product_width(shape, i);
         const struct linear_gradient in = {d.in[i], from.in_bias ? NULL : d.in_bias[i], inner_gradient, shape->inner_width,

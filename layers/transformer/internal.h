@@ -263,12 +263,12 @@ uint64_t eo_half_tensor_bytes(const eo_transformer *t, const struct half *half, 
 eo_status eo_transformer_add_buffers(eo_transformer *t);
 
 /*
- * A half's backward scratch, in bytes: where each part begins. At 0 lies mid's gradient, later the norm's; or, where GELU
- * rides on the product, inner's.
+ * A half's backward scratch, in bytes: where each part begins. At 0 lies mid's gradient, later mid itself, if it is made
+ * again, or the norm's gradient; or, where GELU rides on the product, inner's.
  */
 struct half_scratch {
     uint64_t inner_gradient; /* attention, where the kernel cannot write it over inner */
-    uint64_t norm_gradient;  /* of an MLP with GELU on its products, if inner has no room for it */
+    uint64_t norm_gradient;  /* of an MLP that makes mid again, or with GELU on its products, if inner has no room for it */
     uint64_t bias;           /* gradient of the in-product's bias, where the GELU kernel gives it early */
     uint64_t head_norms;     /* sums of the gradients of their weights */
     uint64_t low;            /* gradients of HALF_LOW */
@@ -280,7 +280,8 @@ struct half_scratch eo_half_scratch(const eo_transformer *t, const struct half *
 
 /* Where the gradients of a half's tensors lie from eo_block_backward_first on. */
 struct half_gradients {
-    void *mid, *inner, *norm; /* mid and norm: one after the other in the same place */
+    void *mid, *inner, *norm; /* mid and norm: may be one after the other in the same place */
+    void *mid_values;         /* mid itself, for the gradients of the out-product's weight */
     void *in_bias;            /* or NULL: to be summed from inner's */
     float *head_norms;        /* sums that become the gradients of their weights */
     void *low;                /* of HALF_LOW */
@@ -300,6 +301,19 @@ static inline bool gelu_rides_on(const eo_transformer *t, const struct half *hal
 {
     const bool is_apart = linear != HALF_OUT && t->kernels->gelu_apart;
     return half_fuses_gelu(t, half) && !half_shape_of(t, half)->adapted[linear] && !is_apart;
+}
+
+/* The backward pass of the MLP's operation gives mid again, over its gradient or inner, and nobody keeps it. */
+static inline bool remakes_mid(const eo_transformer *t, const struct half *half)
+{
+    return !half->attention && (is_gpt2(t) ? t->kernels->remakes_gelu : t->kernels->remakes_swiglu);
+}
+
+/* ... then a recompute makes it only for the next half's input, or for an adapter. */
+static inline bool recomputes_mid(const eo_transformer *t, const struct half *half)
+{
+    return !remakes_mid(t, half) || !is_last_of_position(t, (uint32_t)(half - t->halves)) ||
+           half_shape_of(t, half)->adapted[HALF_OUT];
 }
 
 /* Whether the half's backward pass reads the tensor: a frozen product does not need its input. */

@@ -202,6 +202,12 @@ eo_status eo_half_operation_forward(const struct pass *pass, const struct half *
     });
 }
 
+/* Where a backward pass gives mid again. */
+static void *again_of(const struct pass *pass, const struct half *half, const struct half_gradients *gradients)
+{
+    return remakes_mid(pass->transformer, half) ? gradients->mid_values : NULL;
+}
+
 eo_status eo_half_operation_backward(const struct pass *pass, const struct half *half, const struct half_parameters *w)
 {
     if (half->attention)
@@ -210,16 +216,20 @@ eo_status eo_half_operation_backward(const struct pass *pass, const struct half 
     if (!is_gpt2(pass->transformer)) {
         struct eo_swiglu swiglu = swiglu_of(pass, half);
         swiglu.out_gradient = gradients.mid;
+        swiglu.out = again_of(pass, half, &gradients);
         return pass->kernels->swiglu_backward(pass->team, &swiglu);
     }
-    return pass->kernels->gelu_backward(pass->team, &(struct eo_gelu_gradient){
-        .types = pass->types,
-        .in_gradient = gradients.inner,
-        .out_gradient = gradients.mid ? gradients.mid : gradients.inner, /* in its place, where it might have ridden */
-        .in = pass_buffer(pass, half->tensor[HALF_INNER]),
-        .bias = loose_in_bias(pass, w),
-        .bias_gradient = gradients.in_bias,
-        .rows = pass->rows,
-        .width = half_shape_of(pass->transformer, half)->mid_width,
-    });
+    return pass->kernels->gelu_backward(
+        pass->team,
+        &(struct eo_gelu_gradient){
+            .types = pass->types,
+            .in_gradient = gradients.inner,
+            .again = again_of(pass, half, &gradients),
+            .out_gradient = gradients.mid ? gradients.mid : gradients.inner, /* in its place, where it might have ridden */
+            .in = pass_buffer(pass, half->tensor[HALF_INNER]),
+            .bias = loose_in_bias(pass, w),
+            .bias_gradient = gradients.in_bias,
+            .rows = pass->rows,
+            .width = half_shape_of(pass->transformer, half)->mid_width,
+        });
 }

@@ -143,9 +143,13 @@ else
     [ $status = 0 ] && grep -q '^instruction set: plain on all ranks, because rank 1 (host .*) has no a[mv]x' out
     result $? 'all ranks compute with what the oldest processor has, and it is named'
 fi
-timeout 120 "$train" --ranks 2 $quiet --strategy ddp --optimizer muon --instruction-set plain >threads 2>err &&
-    timeout 120 "$launch" -n 2 sh -c "$lacks" x "$train" $quiet --strategy ddp --optimizer muon >out 2>>err && same
-result $? "and so do their products in fp32, Muon's too"
+for type in fp32 bf16; do # a run in bf16 tries the instruction sets first
+    muon="$quiet --strategy ddp --optimizer muon --dtype $type"
+    # shellcheck disable=SC2086 # a list of options
+    timeout 120 "$train" --ranks 2 $muon --instruction-set plain >threads 2>err &&
+        timeout 120 "$launch" -n 2 sh -c "$lacks" x "$train" $muon >out 2>>err && same
+    result $? "and so do their products in fp32, Muon's too, of a run in $type"
+done
 other='[ $EVENODD_RANK = 0 ] || set -- "$@" --instruction-set reference; exec "$@"'
 timeout 120 "$launch" -n 2 sh -c "$other" x "$train" $quiet --instruction-set plain >out 2>err
 [ $? = 2 ] && grep -q 'no instruction set in common: rank 1 (host .*) does not have plain' err

@@ -126,7 +126,7 @@ static const struct kernel {
     {"RMSNorm, backward", rms_norm_backward, .widths = 4},
     {"GELU", gelu, .mlps = 2},
     {"SwiGLU", swiglu, .mlps = 3},
-    {"SwiGLU, backward", swiglu_backward, .mlps = 5},
+    {"SwiGLU, backward", swiglu_backward, .mlps = 6},
     {"column sums", column_sums, .mlps = 1},
     {"residual sum", residual, .widths = 3},
     {"cross-entropy", cross_entropy, .logits = 2},

@@ -55,7 +55,7 @@ for model in 4x64x2 llama-tiny; do
     done
 done
 sed 's/"disk_bytes_per_s": 1e9/"disk_bytes_per_s": 1/' rates.json >slow.json
-"$train" --model 4x64x2 --ranks 2 --threads 1 --batch 2 --seq 32 --text "$text" --plan --rates slow.json --budget 2800000 >out 2>err &&
+"$train" --model 4x64x2 --ranks 2 --threads 1 --batch 2 --seq 32 --text "$text" --plan --rates slow.json --budget 2750000 >out 2>err &&
     grep -q '^budget: .* on disk .*predicted [1-9][0-9]\{5,\}\.[0-9]* s a step' out
 result $? 'a disk of a byte a second is predicted to take days, not milliseconds'
 
@@ -141,7 +141,7 @@ refuse() # WHAT TEXT OPTION...
 quick="--model 4x64x2 --ranks 2 --threads 1 --batch 2 --seq 32 --text $text"
 sed 's/"disk_bytes_per_s": 1e9, //' rates.json >memory.json
 "$train" $quick --plan --rates memory.json --budget 1TiB >out 2>err && most=$(arena_of out) &&
-    "$train" $quick --plan --rates rates.json --budget 2800000 >out 2>err && grep -q '^budget: .* on disk' out &&
+    "$train" $quick --plan --rates rates.json --budget 2750000 >out 2>err && grep -q '^budget: .* on disk' out &&
     "$train" $quick --plan --rates memory.json --budget $((most - 1)) >out 2>err &&
     grep -q '^rates of a rank: .* no disk' out && ! grep -q 'on disk' out &&
     grep -q "^budget: only plans without a disk: memory.json has no 'disk_bytes_per_s'" out
@@ -152,13 +152,13 @@ result $? 'too little without a disk: one is named as a remedy'
 if [ "$(stat -f -c %T /dev/shm 2>/dev/null)" = tmpfs ]; then
     for rates in '' "--rates $work/rates.json"; do
         # shellcheck disable=SC2086
-        (cd /dev/shm && "$train" $quick --steps 1 --sample 0 --peak-seconds 0 $rates --budget 2800000) >out 2>err
+        (cd /dev/shm && "$train" $quick --steps 1 --sample 0 --peak-seconds 0 $rates --budget 2750000) >out 2>err
         [ $? = 2 ] && grep -q "or a disk (disk_bytes_per_s of --rates; train's --offload-folder), takes less" err &&
             (cd /dev/shm && "$train" $quick --steps 1 --sample 0 --peak-seconds 0 $rates --budget $((most - 1))) >out 2>err &&
             [ "$(grep -c '^budget: only plans without a disk: .* lies in memory (tmpfs)' out)" = 1 ] && [ -n "$(hash_of out)" ]
         result $? "a current folder in memory: only plans without a disk${rates:+, with rates of one}"
         # shellcheck disable=SC2086
-        "$train" $quick --steps 1 --sample 0 --peak-seconds 0 $rates --budget 2800000 --offload-folder /dev/shm >out 2>err
+        "$train" $quick --steps 1 --sample 0 --peak-seconds 0 $rates --budget 2750000 --offload-folder /dev/shm >out 2>err
         [ $? = 2 ] && grep -q 'lies in memory (tmpfs)' err
         result $? "refused: a named folder in memory${rates:+, with rates}"
     done
@@ -177,7 +177,7 @@ function of(name) { return match($0, "\"" name "\":[^,}]*") ? substr($0, RSTART 
 /"summary"/ { print of("disk_bytes") + 0, of("io_bytes_per_step") + 0, of("predicted_step_s"), of("exposed_io_s"), of("fetch") }
 END
 # shellcheck disable=SC2086
-for options in '--rates rates.json --budget 2800000' '--offload-layers all --offload-gradients' '--offload-layers 1' ''; do
+for options in '--rates rates.json --budget 2750000' '--offload-layers all --offload-gradients' '--offload-layers 1' ''; do
     rm -f log.jsonl
     "$train" $quick --plan $options >plan 2>err &&
         "$train" $quick --steps 5 --sample 0 --peak-seconds 0 $options --log log.jsonl >out 2>err &&
@@ -217,7 +217,7 @@ run() # OPTION...
     "$train" $quick --seed 3 --schedule constant --sample 0 --peak-seconds 0 "$@" >out 2>err
 }
 choice_of() { sed -n 's/^\(budget: .* a rank\|choice of the checkpoint\): \(recompute [^;]*\);.*/\2/p' "$1"; }
-run --steps 6 && whole=$(hash_of out) && run --steps 2 --rates rates.json --budget 2800000 --checkpoint saved && made=$(choice_of out)
+run --steps 6 && whole=$(hash_of out) && run --steps 2 --rates rates.json --budget 2750000 --checkpoint saved && made=$(choice_of out)
 [ -n "$whole" ] && [ -n "${made:-}" ] && [ "${made#*on disk}" != "$made" ]
 result $? "a run by a budget: ${made:-}"
 again="--checkpoint saved --resume"
@@ -240,10 +240,10 @@ done <<'END'
 --offload-layers 2 --offload-slots 1 --offload-folder .|s/, [0-9] of .*/, 2 of 5 layers on disk by 1 buffer/
 END
 # shellcheck disable=SC2086
-run --steps 6 --plan --resume saved --budget 2800000 && [ "$(choice_of out)" = "$made" ] &&
+run --steps 6 --plan --resume saved --budget 2750000 && [ "$(choice_of out)" = "$made" ] &&
     grep -q '^rates of a rank, of the checkpoint: products 100 GFLOP/s' out
 result $? 'a budget chooses again, by the rates of the checkpoint'
-run --steps 6 --plan --resume saved --budget 2800000 --rates measure && grep -q '^rates of a rank: products' out
+run --steps 6 --plan --resume saved --budget 2750000 --rates measure && grep -q '^rates of a rank: products' out
 result $? '... or by new ones'
 run --steps 6 --resume saved/step-000000000004 --memory dynamic:malloc && ! grep -q '^choice' out && [ "$(hash_of out)" = "$whole" ]
 result $? 'memory that is not planned has no use for it'
@@ -287,7 +287,7 @@ for model in ./gpt2 ./llama; do
     [ $same = 7 ] && [ $i = 7 ] && [ $more -gt 7 ]
     result $? "$model: memplan chooses as train does, within 7 budgets, and names the same larger ones"
 done
-"$train" $quick --steps 2 --sample 0 --peak-seconds 0 --rates rates.json --budget 2800000 --log log.jsonl >out 2>err
+"$train" $quick --steps 2 --sample 0 --peak-seconds 0 --rates rates.json --budget 2750000 --log log.jsonl >out 2>err
 echo '{"model_type": "gpt2", "n_layer": 4, "n_embd": 64, "n_head": 2, "n_positions": 256, "vocab_size": 256}' >gpt2/config.json
 "$memplan" --model ./gpt2 --verify log.jsonl >out 2>err && grep -q '"space": *"disk"\|disk\.' log.jsonl
 result $? 'memplan --verify takes from a log what a budget chose'

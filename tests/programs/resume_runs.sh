@@ -112,6 +112,9 @@ result $? 'resumed with other types of sums and norms: each difference is told'
 run --ranks 3 --batch 1 --lr 0.01 --resume saved/step-000000000005 && grep -q 'sequences a step .* was 4, is 3 now' err &&
     grep -q 'lr was .* is 0.01' err
 result $? 'resumed with other settings: each difference is told'
+[ "$tool" = - ] || { run --ranks 2 --batch 2 --instruction-set plain --checkpoint plain &&
+    run --ranks 2 --batch 2 --steps 13 --resume plain && { grep -q 'kernels was "plain", is "' err || grep -q 'kernels plain' out; }; }
+result $? '... and another instruction set'
 
 run --ranks 2 --batch 2 --checkpoint nothing-yet --resume && [ "$(hash)" = "$wanted" ] && grep -q 'from the start' out
 result $? '--resume where there is no checkpoint yet starts, so that the same command can be run again'

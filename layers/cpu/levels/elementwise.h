@@ -113,11 +113,13 @@ static void gelu_forward(const struct eo_gelu *g)
 static void gelu_backward(const struct eo_strip *strip, const struct eo_gelu_gradient *g)
 {
     const element *in = g->in, *bias = g->bias, *out_gradient = g->out_gradient;
-    element *in_gradient = g->in_gradient;
+    element *in_gradient = g->in_gradient, *again = g->again;
     vf sums[EO_STRIP / V];
     vf biases[EO_STRIP / V];
-    for (int i = 0; i < EO_STRIP / V; i++)
-        biases[i] = sums[i] = v_set(0);
+    for (int i = 0; i < EO_STRIP / V; i++) {
+        biases[i] = v_set(-0.0f); /* which leaves a zero its sign */
+        sums[i] = v_set(0);
+    }
     if (strip->sums != NULL)
         strip_open(strip, sums);
     if (bias != NULL)
@@ -126,8 +128,11 @@ static void gelu_backward(const struct eo_strip *strip, const struct eo_gelu_gra
         const uint64_t at = row * strip->stride;
         FOR_VECTORS(i, strip->columns, {
             const vf x = LOAD(in + at + i) + biases[i / V];
-            const vf gradient = LOAD(out_gradient + at + i) * gelu_slope(x);
+            const vf sigmoid = gelu_sigmoid(x);
+            const vf gradient = LOAD(out_gradient + at + i) * gelu_slope(x, sigmoid);
             STORE(in_gradient + at + i, gradient);
+            if (again != NULL)
+                STORE(again + at + i, x * sigmoid);
             sums[i / V] += gradient;
         });
     }
@@ -151,7 +156,7 @@ static void swiglu_backward(const struct eo_swiglu *s)
 {
     const uint64_t width = s->width, stride = s->stride;
     const element *gate = s->gate, *up = s->up, *out_gradient = s->out_gradient;
-    element *gate_gradient = s->gate_gradient, *up_gradient = s->up_gradient;
+    element *out = s->out, *gate_gradient = s->gate_gradient, *up_gradient = s->up_gradient;
     for (uint64_t row = 0; row < s->rows; row++) {
         const uint64_t at = row * stride;
         const element *gradients = out_gradient + row * width;
@@ -161,6 +166,8 @@ static void swiglu_backward(const struct eo_swiglu *s)
             const vf d = LOAD(gradients + i);
             const vf sigmoid = v_sigmoid(g);
             const vf silu = g * sigmoid;
+            if (out != NULL)
+                STORE(out + row * width + i, silu * u);
             STORE(up_gradient + at + i, d * silu);
             STORE(gate_gradient + at + i, d * u * v_fma(silu, v_set(1) - sigmoid, sigmoid));
         });

@@ -22,11 +22,10 @@ INLINE vf gelu_sigmoid(vf x)
     return v_sigmoid_of_negated(gelu_exponent(x));
 }
 
-/* Beyond +-9.9 it is that of the bound, 1 or -3e-35: x^3 may not become infinite. There 2u is 85, inside e^x's range. */
-INLINE vf gelu_slope(vf at)
+/* Of x, and its sigmoid s. Beyond +-9.9 x is held: x^3 may not become infinite, and s is 1 there, or next to 0. */
+INLINE vf gelu_slope(vf at, vf s)
 {
     const vf x = v_max(v_set(-9.9f), v_min(v_set(9.9f), at));
-    const vf s = v_reciprocal(v_set(1) + v_exp_inside(gelu_exponent(x)));
     const vf inner = v_fma(x * x, v_set(3 * GELU_B), v_set(GELU_A));
     return v_fma(x * inner, s * (v_set(1) - s), s);
 }

@@ -28,10 +28,31 @@
 
 static int (*omp_get_max)(void);
 static void (*omp_set)(int count);
-static pthread_once_t omp_once = PTHREAD_ONCE_INIT;
+static pthread_once_t library_once = PTHREAD_ONCE_INIT;
 
-static void find_openmp(void)
+/* oneDNN takes a bound once: that of the first product, as programs try several sets before. */
+static const struct bound {
+    const char *level;
+    dnnl_cpu_isa_t set;
+} bounds[] = {{"amx", dnnl_cpu_isa_avx512_core_amx},
+              {"avx512_bf16", dnnl_cpu_isa_avx512_core_bf16},
+              {"avx512", dnnl_cpu_isa_avx512_core},
+              {"avx2", dnnl_cpu_isa_avx2},
+              {"plain", dnnl_cpu_isa_sse41}};
+static const struct bound *_Atomic bound_picked;
+
+void eo_product_bound(const char *level)
 {
+    for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++)
+        if (strcmp(bounds[i].level, level) == 0)
+            atomic_store_explicit(&bound_picked, &bounds[i], memory_order_relaxed);
+}
+
+static void set_up_library(void)
+{
+    const struct bound *bound = atomic_load_explicit(&bound_picked, memory_order_relaxed);
+    if (bound != NULL)
+        (void)dnnl_set_max_cpu_isa(bound->set); /* refused once somebody else has used it */
     /* POSIX lets an object pointer stand for a function here; C does not, hence the way through memory. */
     *(void **)&omp_get_max = dlsym(RTLD_DEFAULT, "omp_get_max_threads");
     *(void **)&omp_set = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
@@ -39,7 +60,7 @@ static void find_openmp(void)
 
 static dnnl_status_t sgemm_one_thread(const struct eo_multiply *p)
 {
-    pthread_once(&omp_once, find_openmp);
+    pthread_once(&library_once, set_up_library);
     const int before = omp_get_max != NULL && omp_set != NULL ? omp_get_max() : 1;
     if (before != 1)
         omp_set(1);
@@ -50,21 +71,6 @@ static dnnl_status_t sgemm_one_thread(const struct eo_multiply *p)
     if (before != 1)
         omp_set(before);
     return status;
-}
-
-void eo_product_bound(const char *level)
-{
-    static const struct {
-        const char *level;
-        dnnl_cpu_isa_t set;
-    } bounds[] = {{"amx", dnnl_cpu_isa_avx512_core_amx},
-                  {"avx512_bf16", dnnl_cpu_isa_avx512_core_bf16},
-                  {"avx512", dnnl_cpu_isa_avx512_core},
-                  {"avx2", dnnl_cpu_isa_avx2},
-                  {"plain", dnnl_cpu_isa_sse41}};
-    for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++)
-        if (strcmp(bounds[i].level, level) == 0)
-            (void)dnnl_set_max_cpu_isa(bounds[i].set); /* refused once it is in use */
 }
 
 struct product_job {

@@ -100,49 +100,53 @@ INLINE __m512i halves_of_two(vf first, vf second)
 }
 #endif
 
-/* What becomes of sums of a row from element i of its panel on. The order of roundings is that of the table "reference": GELU
- * is taken of aux as stored. */
+/* What becomes of sums of a row from element i of its panel on, and of aux, where it is written (writes_aux). The order of
+ * roundings is that of the table "reference": GELU is taken of aux as stored. */
 INLINE vf finish_vector(const struct eo_multiply *p, eo_dtype dtype, enum eo_epilogue epilogue, bool add, uint64_t row,
-                        uint64_t column, const float *sums, bool whole, uint64_t left)
+                        uint64_t column, const float *sums, bool whole, uint64_t left, vf *aux)
 {
-    const uint64_t aux_at = row * p->aux_stride + column;
     vf x = v_load(sums);
     if (add)
         x = elements_load(dtype, p->c, row * p->c_stride + column, whole, left) + x;
     if (epilogue == EO_EPILOGUE_BIAS || epilogue == EO_EPILOGUE_BIAS_GELU)
         x = x + elements_load(dtype, p->bias, column, whole, left);
     if (epilogue == EO_EPILOGUE_BIAS_GELU) {
-        elements_store(dtype, p->aux, aux_at, x, whole, left);
+        *aux = x;
         x = dtype == EO_DTYPE_BF16 ? floats_of(halves_of(x)) : x;
         x = x * gelu_sigmoid(x);
     }
-    if (epilogue == EO_EPILOGUE_GELU_GRADIENT)
-        x = x * gelu_slope(elements_load(dtype, p->aux, aux_at, whole, left));
+    if (epilogue == EO_EPILOGUE_GELU_GRADIENT) {
+        const vf at = elements_load(dtype, p->aux, row * p->aux_stride + column, whole, left), sigmoid = gelu_sigmoid(at);
+        x = x * gelu_slope(at, sigmoid);
+        *aux = at * sigmoid;
+    }
     return x;
+}
+
+INLINE bool writes_aux(const struct eo_multiply *p, enum eo_epilogue epilogue)
+{
+    return epilogue == EO_EPILOGUE_BIAS_GELU || (epilogue == EO_EPILOGUE_GELU_GRADIENT && p->remakes);
 }
 
 INLINE void finish_row(const struct eo_multiply *p, eo_dtype dtype, enum eo_epilogue epilogue, bool add, uint64_t row,
                        uint64_t column, uint64_t columns, const float *sums)
 {
     FOR_VECTORS(i, columns, {
-        const vf x = finish_vector(p, dtype, epilogue, add, row, column + i, sums + i, whole, left);
+        vf aux = v_set(0);
+        const vf x = finish_vector(p, dtype, epilogue, add, row, column + i, sums + i, whole, left, &aux);
+        if (writes_aux(p, epilogue))
+            elements_store(dtype, p->aux, row * p->aux_stride + column + i, aux, whole, left);
         elements_store(dtype, p->c, row * p->c_stride + column + i, x, whole, left);
     });
 }
 
-/* All columns of a panel. `stream`: past the caches, in whole lines of 64 bytes, which then nobody has to read first. */
-INLINE void finish_whole_row(const struct eo_multiply *p, eo_dtype dtype, enum eo_epilogue epilogue, bool add, bool stream,
-                             uint64_t row, uint64_t column, const float *sums)
-{
 #if EO_LEVEL == 512
-    const vf first = finish_vector(p, dtype, epilogue, add, row, column, sums, true, V);
-    const vf second = finish_vector(p, dtype, epilogue, add, row, column + V, sums + V, true, V);
-    void *const to = (char *)p->c + (row * p->c_stride + column) * (dtype == EO_DTYPE_BF16 ? 2 : 4);
-    const __m512i halves = halves_of_two(first, second);
+INLINE void store_two(eo_dtype dtype, void *to, vf first, vf second, bool stream)
+{
     if (dtype == EO_DTYPE_BF16 && stream)
-        _mm512_stream_si512(to, halves);
+        _mm512_stream_si512(to, halves_of_two(first, second));
     else if (dtype == EO_DTYPE_BF16)
-        _mm512_storeu_si512(to, halves);
+        _mm512_storeu_si512(to, halves_of_two(first, second));
     else if (stream) {
         _mm512_stream_ps(to, (__m512)first);
         _mm512_stream_ps((float *)to + V, (__m512)second);
@@ -150,6 +154,21 @@ INLINE void finish_whole_row(const struct eo_multiply *p, eo_dtype dtype, enum e
         v_store(to, first);
         v_store((float *)to + V, second);
     }
+}
+#endif
+
+/* All columns of a panel. `stream`: past the caches, in whole lines of 64 bytes, which then nobody has to read first. */
+INLINE void finish_whole_row(const struct eo_multiply *p, eo_dtype dtype, enum eo_epilogue epilogue, bool add, bool stream,
+                             uint64_t row, uint64_t column, const float *sums)
+{
+#if EO_LEVEL == 512
+    const uint64_t bytes = dtype == EO_DTYPE_BF16 ? 2 : 4;
+    vf aux[2] = {v_set(0), v_set(0)};
+    const vf first = finish_vector(p, dtype, epilogue, add, row, column, sums, true, V, &aux[0]);
+    const vf second = finish_vector(p, dtype, epilogue, add, row, column + V, sums + V, true, V, &aux[1]);
+    if (writes_aux(p, epilogue))
+        store_two(dtype, (char *)p->aux + (row * p->aux_stride + column) * bytes, aux[0], aux[1], false);
+    store_two(dtype, (char *)p->c + (row * p->c_stride + column) * bytes, first, second, stream);
 #else
     (void)stream;
     finish_row(p, dtype, epilogue, add, row, column, EO_PANEL, sums);

@@ -186,13 +186,13 @@ __global__ void __launch_bounds__(THREADS)
 
 template <typename T, int N>
 __global__ void __launch_bounds__(THREADS)
-    swiglu_backward_kernel(T *gate_gradient, T *up_gradient, const T *out_gradient, const T *gate, const T *up,
+    swiglu_backward_kernel(T *gate_gradient, T *up_gradient, T *out, const T *out_gradient, const T *gate, const T *up,
                            uint64_t stride, uint64_t width)
 {
     const uint64_t column = first_column<N>(), at = blockIdx.x * stride + column;
     if (column >= width)
         return;
-    float g[N], u[N], d[N];
+    float g[N], u[N], d[N], again[N];
     lanes<T, N>::load(g, gate + at);
     lanes<T, N>::load(u, up + at);
     lanes<T, N>::load(d, out_gradient + blockIdx.x * width + column);
@@ -200,11 +200,14 @@ __global__ void __launch_bounds__(THREADS)
     for (int i = 0; i < N; i++) {
         const float s = sigmoid<T>(g[i]), silu = g[i] * s;
         const float slope = s * (1.0f + g[i] * (1.0f - s));
+        again[i] = silu * u[i];
         g[i] = d[i] * u[i] * slope;
         u[i] = d[i] * silu;
     }
     lanes<T, N>::store(gate_gradient + at, g);
     lanes<T, N>::store(up_gradient + at, u);
+    if (out != nullptr)
+        lanes<T, N>::store(out + blockIdx.x * width + column, again);
 }
 
 /* ---- rotary positions: element i of a head turns with element i + half ---- */
@@ -398,7 +401,7 @@ cudaError_t eo_cuda_swiglu_backward(const struct eo_swiglu *s, cudaStream_t stre
         constexpr int N = decltype(v)::lanes_count;
         const row_grid g = grid_of_rows(s->rows, s->width / N);
         swiglu_backward_kernel<T, N><<<g.grid, g.threads, 0, stream>>>(
-            (T *)s->gate_gradient, (T *)s->up_gradient, (const T *)s->out_gradient, (const T *)s->gate,
+            (T *)s->gate_gradient, (T *)s->up_gradient, (T *)s->out, (const T *)s->out_gradient, (const T *)s->gate,
             (const T *)s->up, s->stride, s->width);
     });
 }

@@ -104,7 +104,8 @@ cudaError_t eo_cuda_swiglu_forward(const struct eo_swiglu *s, cudaStream_t strea
 cudaError_t eo_cuda_swiglu_backward(const struct eo_swiglu *s, cudaStream_t stream)
 {
     const uint64_t all = launch_bytes(s->types.compute, s->rows * s->width);
-    return by_rows(stream, "activations", "swiglu_backward_kernel", s->types.compute, s->rows, s->width, 3 * all, 2 * all);
+    return by_rows(stream, "activations", "swiglu_backward_kernel", s->types.compute, s->rows, s->width, 3 * all,
+                   (s->out ? 3 : 2) * all);
 }
 
 cudaError_t eo_cuda_rotate(const struct eo_rotation *r, cudaStream_t stream)

@@ -143,7 +143,7 @@ static void epilogue(eo_dtype d, uint64_t rows, uint64_t width, uint64_t stride,
     for (uint64_t row = 0; row < rows; row++) {
         void *to = tensor_at(&c, HOST, row * stride);
         if (kind == EO_EPILOGUE_GELU_GRADIENT) {
-            eo_ref_gelu_gradient(to, tensor_at(&aux, HOST, row * stride), d, width);
+            eo_ref_gelu_gradient(to, tensor_at(&aux, HOST, row * stride), NULL, d, width);
             continue;
         }
         for (uint64_t i = 0; i < width; i++)

@@ -249,9 +249,24 @@ static void run_gelu_backward(const struct eo_kernel_ops *ops, eo_team *team, fl
     if (bag->in_place)
         memcpy(out, bag->a, count * sizeof(float));
     memset(out + count, 0, bag->width * sizeof(float));
-    cr_assert_eq(ops->gelu_backward(team, &(struct eo_gelu_gradient){
-        .types = FP32, .in_gradient = out, .out_gradient = bag->c, .in = bag->in_place ? out : bag->a, .bias = bag->b,
-        .bias_gradient = bag->flag ? NULL : out + count, .rows = bag->rows, .width = bag->width}), EO_OK);
+    float *gelu = guarded(count), *again = guarded_copy(bag->c, count); /* over its gradient */
+    cr_assert_eq(ops->gelu_backward(team, &(struct eo_gelu_gradient){.types = FP32,
+                                                                     .in_gradient = out,
+                                                                     .out_gradient = again,
+                                                                     .in = bag->in_place ? out : bag->a,
+                                                                     .bias = bag->b,
+                                                                     .bias_gradient = bag->flag ? NULL : out + count,
+                                                                     .again = again,
+                                                                     .rows = bag->rows,
+                                                                     .width = bag->width}),
+                 EO_OK);
+    cr_assert_eq(ops->gelu_forward(
+                     team,
+                     &(struct eo_gelu){
+                         .types = FP32, .out = gelu, .in = bag->a, .bias = bag->b, .rows = bag->rows, .width = bag->width}),
+                 EO_OK);
+    cr_assert_eq(memcmp(gelu, again, count * sizeof(float)), 0, "%s: other bits of gelu in the backward pass",
+                 eo_kernels_name());
 }
 
 static void check_gelu_backward(struct bag *bag)
@@ -316,9 +331,22 @@ static void run_swiglu_backward(const struct eo_kernel_ops *ops, eo_team *team, 
     if (bag->in_place)
         memcpy(out, bag->a, bag->rows * bag->stride * sizeof(float));
     const float *gate = bag->in_place ? out : bag->a;
-    cr_assert_eq(ops->swiglu_backward(team, &(struct eo_swiglu){
-        .types = FP32, .gate = gate, .up = gate + bag->width, .out_gradient = bag->c, .gate_gradient = out,
-        .up_gradient = out + bag->width, .stride = bag->stride, .rows = bag->rows, .width = bag->width}), EO_OK);
+    const uint64_t count = bag->rows * bag->width;
+    float *swiglu = guarded(count), *again = guarded_copy(bag->c, count); /* over its gradient */
+    cr_assert_eq(ops->swiglu_backward(team, &(struct eo_swiglu){.types = FP32,
+                                                                .gate = gate,
+                                                                .up = gate + bag->width,
+                                                                .out_gradient = again,
+                                                                .gate_gradient = out,
+                                                                .out = again,
+                                                                .up_gradient = out + bag->width,
+                                                                .stride = bag->stride,
+                                                                .rows = bag->rows,
+                                                                .width = bag->width}),
+                 EO_OK);
+    run_swiglu_forward(ops, team, swiglu, arg);
+    cr_assert_eq(memcmp(swiglu, again, count * sizeof(float)), 0, "%s: other bits of swiglu in the backward pass",
+                 eo_kernels_name());
 }
 
 Test(kernels, swiglu_and_its_gradients_work_on_halves_of_a_row)

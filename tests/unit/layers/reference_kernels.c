@@ -211,12 +211,18 @@ KERNEL_TEST(epilogues_add_the_bias_and_ride_gelu_both_ways)
     cpu->gelu_forward(NULL, &(struct eo_gelu){.types = FP32, .out = expected, .in = in, .rows = M, .width = N});
     check("gelu", dtype, product.c, expected, M * N, 1e-5);
 
+    const char *const gelu = product.c;
     product.c = output(dtype, M * N);
     product.epilogue = EO_EPILOGUE_GELU_GRADIENT;
+    product.remakes = true;
     cr_assert_eq(ops->multiply(team, &product), EO_OK);
     cpu->gelu_backward(NULL, &(struct eo_gelu_gradient){
         .types = FP32, .in_gradient = expected, .out_gradient = sums, .in = in, .rows = M, .width = N});
     check("gelu's gradient", dtype, product.c, expected, M * N, 2e-5);
+    const uint64_t row_bytes = N * eo_dtype_bytes(dtype);
+    for (uint64_t row = 0; row < M; row++)
+        cr_assert_eq(memcmp(eo_element_at(dtype, product.aux, row * AUX), gelu + row * row_bytes, row_bytes), 0,
+                     "gelu again, row %lu", (unsigned long)row);
     guards_free();
     eo_team_destroy(&team);
 }
@@ -271,7 +277,9 @@ KERNEL_TEST(sums_biases_and_activations_match)
     exact.gate_gradient = gradients.seen;
     exact.up_gradient = gradients.seen + WIDTH;
     exact.out_gradient = residual.seen;
+    swiglu.out = residual.values; /* in the place of its gradient */
     cr_assert_eq(ops->swiglu_backward(team, &swiglu), EO_OK);
+    cr_assert_eq(memcmp(residual.values, out.values, COUNT * eo_dtype_bytes(dtype)), 0, "swiglu again");
     cr_assert_eq(cpu->swiglu_backward(NULL, &exact), EO_OK);
     check("swiglu's gradient", dtype, gradients.values, gradients.seen, ROWS * STRIDE, 1e-5);
     guards_free();

@@ -195,24 +195,30 @@ Test(memplan, described_families_keep_what_their_lists_say, .timeout = 300)
         cr_assert_eq(t.peak_bytes, memplan.summary.lower_bound_bytes, "%s, setting %u", text, n);
         check_no_overlap(&memplan, &t);
         tool_lifetimes_fini(&t);
-        uint32_t found = 0, wanted = 0;
+        uint32_t found = 0, found_again = 0, wanted = 0, wanted_again = 0;
         for (uint32_t i = 0; i < config.layer_count; i++) {
             struct tool_block_row rows[TOOL_BLOCK_ROWS_MAX];
             const bool again = s.plan.recompute == EO_RECOMPUTE_BLOCKS && i < s.plan.recompute_blocks;
             const uint32_t count = tool_block_rows(&config, i, !again && s.plan.recompute == EO_RECOMPUTE_CHEAP, rows);
             wanted += count;
             uint32_t norms = 0;
-            for (uint32_t r = 0; r < count; r++)
+            for (uint32_t r = 0; r < count; r++) {
+                const bool remade = rows[r].gradient_remakes && !(again && tool_config_has_experts(&config, i));
+                wanted_again += !remade && (again || (rows[r].cheap && s.plan.recompute == EO_RECOMPUTE_CHEAP));
                 norms += strcmp(rows[r].name, "norm") == 0 || strcmp(rows[r].name, "output_stats") == 0;
+            }
             cr_assert_eq(norms, config.norms == TOOL_NORMS_BOTH ? 4 : 2, "%s: %u norms in a block", text, norms);
             for (uint32_t r = 0; r < memplan.summary.row_count * count; r++) {
                 const struct tool_block_row *row = &rows[r % count];
                 char name[EO_NAME_MAX];
                 eo_plan_row planned;
                 snprintf(name, sizeof(name), "block.%u.%s.%s", i, row->in_mlp ? "mlp" : "attention", row->name);
-                if (eo_plan_get_row(memplan.plan, r / count, &planned) < 0 || strcmp(planned.name, name) != 0)
+                if (eo_plan_get_row(memplan.plan, r / count, &planned) < 0 || strncmp(planned.name, name, strlen(name)) != 0)
                     continue;
-                const bool scratch = again || (row->cheap && s.plan.recompute == EO_RECOMPUTE_CHEAP);
+                found_again += strcmp(planned.name + strlen(name), ".again") == 0;
+                if (planned.name[strlen(name)] != '\0')
+                    continue;
+                const bool scratch = again || row->gradient_remakes || (row->cheap && s.plan.recompute == EO_RECOMPUTE_CHEAP);
                 cr_assert_eq(planned.bytes, s.plan.batch * 128 * row->width * (row->bytes ? row->bytes : eo_dtype_bytes(s.plan.dtype)),
                              "%s of %s", name, text);
                 cr_assert_eq(planned.category, scratch ? EO_CATEGORY_SCRATCH : EO_CATEGORY_ACTIVATION, "%s of %s", name, text);
@@ -220,6 +226,7 @@ Test(memplan, described_families_keep_what_their_lists_say, .timeout = 300)
             }
         }
         cr_assert_eq(found, wanted, "%s: %u rows of %u", text, found, wanted);
+        cr_assert_eq(found_again, wanted_again, "%s: %u rows of a recompute, not %u", text, found_again, wanted_again);
         tool_memplan_fini(&memplan);
     }
 }

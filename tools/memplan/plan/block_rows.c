@@ -9,7 +9,7 @@ struct list {
     bool in_mlp, layer_norm /* its statistics are two */;
 };
 
-enum { KEPT = 0, CHEAP = 1, CUT = 2, FP32 = 4, ROUTED = 8, ROUTES = 16 };
+enum { KEPT = 0, CHEAP = 1, CUT = 2, FP32 = 4, ROUTED = 8, ROUTES = 16, REMADE = 32 | CHEAP };
 
 static void put(struct list *l, const char *name, const char *words, uint64_t width, int flags)
 {
@@ -19,6 +19,7 @@ static void put(struct list *l, const char *name, const char *words, uint64_t wi
                                                   .bytes = flags & FP32 ? sizeof(float) : 0,
                                                   .in_mlp = l->in_mlp,
                                                   .cheap = flags & CHEAP,
+                                                  .gradient_remakes = (flags & REMADE) == REMADE,
                                                   .cut = flags & CUT,
                                                   .routed = flags & ROUTED,
                                                   .routes = flags & ROUTES};
@@ -91,12 +92,12 @@ static void put_experts(struct list *l, const struct tool_model_config *c)
     put(l, "router_choice", "2 K", 2 * used, FP32 | ROUTES); /* an index and a weight */
     put(l, "expert_inputs", "K h", used * h, CHEAP | CUT | ROUTED);
     put(l, "hidden", "K 2 F", used * 2 * f, CUT | ROUTED);
-    put(l, "activation", "K F", used * f, CHEAP | CUT | ROUTED);
+    put(l, "activation", "K F", used * f, REMADE | CUT | ROUTED);
     put(l, "expert_outputs", "K h", used * h, CUT | ROUTED);
     if (shared == 0)
         return;
     put(l, "shared_hidden", "2 shared F", 2 * shared, CUT);
-    put(l, "shared_activation", "shared F", shared, CHEAP | CUT);
+    put(l, "shared_activation", "shared F", shared, REMADE | CUT);
     if (!c->gates_shared)
         return;
     put(l, "shared_output", "h", h, KEPT);
@@ -126,7 +127,7 @@ uint32_t tool_block_rows(const struct tool_model_config *config, uint32_t layer,
         put_experts(&l, c);
     } else {
         put(&l, "hidden", gpt2 ? "f" : "2 f", (gpt2 ? 1 : 2) * (uint64_t)c->mlp_width, CUT);
-        put(&l, "activation", "f", c->mlp_width, CHEAP | CUT);
+        put(&l, "activation", "f", c->mlp_width, REMADE | CUT);
     }
     if (c->norms != TOOL_NORMS_BEFORE)
         put_norm_behind(&l, c->width);

@@ -99,6 +99,15 @@ static eo_status add_kept(struct tool_description *d, const char *name, uint64_t
         .persistent = true}, NULL);
 }
 
+/* Of the position at hand and its forward pass alone. */
+static eo_status add_passing(struct tool_description *d, uint32_t block, const char *part, const char *name, uint64_t bytes)
+{
+    const eo_moment forward = {EO_PASS_FORWARD, d->position};
+    char text[EO_NAME_MAX];
+    snprintf(text, sizeof(text), "block.%u.%s.%s", block, part, name);
+    return add_row(d, text, bytes, EO_CATEGORY_SCRATCH, forward, forward);
+}
+
 /* Of the position at hand: kept to its backward pass, or made again there. */
 static eo_status add_tensor(struct tool_description *d, uint32_t block, const char *part, const char *name, bool cheap,
                             bool keeps, uint64_t bytes)
@@ -121,12 +130,17 @@ static eo_status add_block_rows(struct tool_description *d, uint32_t block, enum
     struct tool_block_row rows[TOOL_BLOCK_ROWS_MAX];
     const bool remakes = !d->recompute && d->settings->recompute == EO_RECOMPUTE_CHEAP;
     const uint32_t count = tool_block_rows(d->config, block, remakes, rows);
-    for (uint32_t i = 0; i < count; i++)
-        if (part == (rows[i].routed && has_apart(d, block) ? PART_EXPERTS : rows[i].in_mlp ? PART_MLP : PART_ATTENTION))
-            EO_TRY(add_tensor(d, block, rows[i].in_mlp ? "mlp" : "attention", rows[i].name, rows[i].cheap,
-                              rows[i].routes && has_apart(d, block),
-                              (rows[i].cut ? d->rows : d->stream_rows) * rows[i].width *
-                                  (rows[i].bytes ? rows[i].bytes : d->element_bytes)));
+    for (const struct tool_block_row *row = rows; row < rows + count; row++) {
+        const char *half = row->in_mlp ? "mlp" : "attention";
+        const uint64_t bytes =
+            (row->cut ? d->rows : d->stream_rows) * row->width * (row->bytes ? row->bytes : d->element_bytes);
+        /* A recompute needs it for what follows: behind experts something does. */
+        const bool passes = d->remakes && row->gradient_remakes && !(d->recompute && tool_config_has_experts(d->config, block));
+        if (part != (row->routed && has_apart(d, block) ? PART_EXPERTS : row->in_mlp ? PART_MLP : PART_ATTENTION))
+            continue;
+        EO_TRY(passes ? add_passing(d, block, half, row->name, bytes)
+                      : add_tensor(d, block, half, row->name, row->cheap, row->routes && has_apart(d, block), bytes));
+    }
     return EO_OK;
 }
 

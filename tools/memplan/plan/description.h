@@ -15,6 +15,7 @@ struct tool_description {
     uint64_t rows, element_bytes; /* tokens of a micro-batch; of an activation */
     uint64_t forward_scratch, attention_scratch, norm_scratch, head_scratch, embedding_scratch, product_scratch;
     uint64_t mlp_scratch; /* GPT-2's, of the whole half */
+    bool remakes;         /* the kernel of an activation's gradient gives the activation again: it is not kept */
     uint64_t chunk, logits, word_padding; /* of the head: tokens, bytes, elements */
     const struct tool_slice *slice;
     uint64_t stream_rows;            /* of `rows`, those of the residual stream that lie on this rank */

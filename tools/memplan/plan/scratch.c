@@ -21,6 +21,15 @@ static uint64_t row_bytes(const eo_plan *plan, uint32_t row_count, const char *n
     return 0;
 }
 
+static bool is_kept(const eo_plan *plan, uint32_t row_count, const char *name)
+{
+    eo_plan_row row;
+    for (uint32_t r = 0; r < row_count; r++)
+        if (eo_plan_get_row(plan, r, &row) >= 0 && strcmp(row.name, name) == 0)
+            return row.category == EO_CATEGORY_ACTIVATION;
+    return false;
+}
+
 static eo_status find_padding(struct tool_description *d, const eo_model *model, bool gpt2)
 {
     const char *name = !d->config->tied_head ? "lm_head.weight" : gpt2 ? "wte.weight" : "model.embed_tokens.weight";
@@ -50,6 +59,7 @@ static eo_status find_rows(struct tool_description *d, const eo_transformer_conf
         d->forward_scratch = row_bytes(plan, summary.row_count, "block.0.attention.forward_scratch");
         d->attention_scratch = row_bytes(plan, summary.row_count, "block.0.attention.scratch");
         d->mlp_scratch = row_bytes(plan, summary.row_count, "block.0.mlp.scratch");
+        d->remakes = !is_kept(plan, summary.row_count, "block.0.mlp.activation");
         d->head_scratch = row_bytes(plan, summary.row_count, "head.scratch");
         d->chunk = row_bytes(plan, summary.row_count, "head.losses") / sizeof(float);
         d->logits = row_bytes(plan, summary.row_count, "head.logits");
@@ -61,6 +71,14 @@ static eo_status find_rows(struct tool_description *d, const eo_transformer_conf
         status = find_padding(d, eo_transformer_model(transformer), shape->family == EO_FAMILY_GPT2);
     eo_transformer_destroy(&transformer);
     return status;
+}
+
+/* Gradients of `inner` elements a token, then of `outer` ones: in one place, unless what lay there first is made again. */
+static uint64_t gradient_bytes(const struct tool_description *d, uint64_t inner, uint64_t outer)
+{
+    const uint64_t row = d->rows * d->element_bytes;
+    return d->remakes ? tool_description_align(row * inner) + tool_description_align(row * outer)
+                      : tool_description_align(row * tool_description_max(inner, outer));
 }
 
 /* With this attention and the widest MLP. Of a part of a GPT-2 the attention is a Llama's: the layers' GPT-2 has all heads. */
@@ -87,7 +105,7 @@ eo_status tool_description_find_scratch(struct tool_description *d)
         d->attention_scratch = attention;
     }
     /* An MLP's is the gradient of what is widest in it, and what the norm's kernel asks for. */
-    d->norm_scratch = d->mlp_scratch - tool_description_align(d->rows * tool_description_max(mlp, c->width) * d->element_bytes);
+    d->norm_scratch = d->mlp_scratch - gradient_bytes(d, mlp, c->width);
     return EO_OK;
 }
 
@@ -110,8 +128,7 @@ uint64_t tool_description_attention_scratch(const struct tool_description *d, ui
 uint64_t tool_description_expert_scratch(const struct tool_description *d)
 {
     const struct tool_model_config *c = d->config;
-    return tool_description_align(d->rows * d->element_bytes * c->experts_per_token *
-                                  tool_description_max(c->expert_width, c->width));
+    return gradient_bytes(d, (uint64_t)c->experts_per_token * c->expert_width, (uint64_t)c->experts_per_token * c->width);
 }
 
 uint64_t tool_description_mlp_scratch(const struct tool_description *d, uint32_t block)
@@ -123,5 +140,5 @@ uint64_t tool_description_mlp_scratch(const struct tool_description *d, uint32_t
     if (tool_config_has_experts(c, block)) /* and of the norm's */
         return (d->expert_parts > 1 ? 0 : tool_description_expert_scratch(d)) + tool_description_align(row * c->width) +
                tool_description_align(row * c->shared_width) + kernels;
-    return tool_description_align(row * tool_description_max(c->mlp_width, c->width)) + kernels;
+    return gradient_bytes(d, c->mlp_width, c->width) + kernels;
 }
