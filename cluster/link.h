@@ -21,7 +21,7 @@
 #include "cluster/seal.h"
 
 #define EO_RANK_ANY UINT32_MAX
-enum { EO_PROTOCOL_VERSION = 2, EO_NONCE_BYTES = 32 };
+enum { EO_PROTOCOL_VERSION = 3, EO_NONCE_BYTES = 32 };
 
 enum eo_link_state {
     EO_LINK_CONNECTING,

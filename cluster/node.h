@@ -9,7 +9,7 @@
  *
  * Joining: a leaf tells its leader who it is. A leader that has all ranks of its host sends the root one message. The
  * root, when it has all ranks, tells each leader whom it belongs to in a tree of hosts (EO_NODE_FANOUT children each);
- * the leader dials that one and leaves the root alone. Everything after goes along this tree:
+ * the leader dials that one and then leaves the root alone. Everything after goes along this tree:
  *
  *     gather    each rank has a blob; parts go up, the whole goes down. The first one, number 0, tells all who is who
  *     failure   a rank lost, or one that gave up: goes to all, over every link, once; also while ranks join, and over links
@@ -120,6 +120,7 @@ struct eo_node {
     struct eo_node_link *up; /* leaf: its leader; leader: the root, then its parent; root: none */
     uint32_t leaf_count;     /* that have joined */
     uint32_t child_count;    /* hosts below */
+    uint32_t parent_rank;    /* leader, once it is placed */
     bool told_root, placed, joined;
     struct eo_failure failure; /* status 0: none */
 

@@ -58,9 +58,10 @@ bool eo_node_take_failure(struct eo_node *node, struct eo_reader *r)
     return true;
 }
 
-static bool is_between_members(const struct eo_node *node, const struct eo_node_link *link)
+/* Also to a leader that has told who of its host has come, and lacks others. */
+static bool is_between_members(const struct eo_node_link *link)
 {
-    return link->kind != EO_LINK_NEW && !(link->kind == EO_LINK_HOST && node->placed);
+    return link->kind != EO_LINK_NEW || link->known;
 }
 
 static void forget(struct eo_node *node, const struct eo_node_link *link)
@@ -84,7 +85,7 @@ void eo_node_down(struct eo_node *node, struct eo_node_link *link, enum eo_link_
     };
     if (end != EO_END_BROKEN) /* else the other end can still be told */
         forget(node, link);
-    if (link->left || node->failure.status != EO_OK || !is_between_members(node, link)) {
+    if (link->left || node->failure.status != EO_OK || !is_between_members(link)) {
         forget(node, link);
         return;
     }

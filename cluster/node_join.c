@@ -190,9 +190,7 @@ static void place_hosts(struct eo_node *node)
         eo_put(&w, children, 4);
         node->ops->send(node->user, by_host[h], EO_MESSAGE_PLACE, body, sizeof(body));
         if (parent == 0)
-            by_host[h]->kind = EO_LINK_CHILD;
-        else
-            by_host[h]->left = true; /* it goes to its parent */
+            by_host[h]->kind = EO_LINK_CHILD; /* else it goes when it has its parent */
     }
     free(by_host);
 }
@@ -353,12 +351,11 @@ static bool take_place(struct eo_node *node, struct eo_node_link *link, struct e
         return false;
     node->child_count = child_count;
     node->placed = true;
+    node->parent_rank = endpoint.rank;
     if (is_parent) {
         link->kind = EO_LINK_PARENT;
     } else {
         node->up = NULL;
-        link->left = true;
-        node->ops->drop(node->user, link);
         node->ops->dial(node->user, &endpoint);
     }
     eo_node_gather_self(node);
@@ -435,6 +432,18 @@ bool eo_node_take(struct eo_node *node, struct eo_node_link *link, enum eo_messa
 
 /* ---- links ---- */
 
+/* Not before there is a parent: until then a loss on either side is told over this link alone. */
+static void leave_root(struct eo_node *node)
+{
+    for (struct eo_node_link *link = node->links; link; link = link->next) {
+        if (link->kind != EO_LINK_ROOT || link->left)
+            continue;
+        node->ops->send(node->user, link, EO_MESSAGE_LEAVE, NULL, 0);
+        link->left = true;
+        node->ops->drop(node->user, link);
+    }
+}
+
 void eo_node_start(struct eo_node *node)
 {
     if (eo_node_is_leaf(node))
@@ -456,6 +465,7 @@ void eo_node_up(struct eo_node *node, struct eo_node_link *link, enum eo_link_ki
         look_if_complete(node);
     } else if (kind == EO_LINK_PARENT) {
         send_member(node, link, EO_MESSAGE_CHILD);
+        leave_root(node);
         eo_node_look_at_gather(node);
     }
     if (node->failure.status != EO_OK) /* before there was a link to tell it over */
@@ -468,12 +478,32 @@ void eo_node_tell_partial(struct eo_node *node)
         send_join(node, true);
 }
 
+/* The root, which has heard of all: who is still linked with it alone. */
+static void say_unlinked(const struct eo_node *node, char *text, size_t bytes)
+{
+    enum { NAMES_MAX = 4 };
+    uint32_t count = 0;
+    size_t used = (size_t)snprintf(text, bytes, "all ranks came, but not all were notified");
+    for (const struct eo_node_link *link = node->links; link; link = link->next) {
+        char name[160];
+        if (link->kind != EO_LINK_HOST || link->left || ++count > NAMES_MAX)
+            continue;
+        eo_member_text(&link->peer, name, sizeof(name));
+        used += (size_t)snprintf(text + used, used < bytes ? bytes - used : 0, "%s%s", count == 1 ? ": " : ", ", name);
+    }
+    if (count && used < bytes)
+        snprintf(text + used, bytes - used, "%s could not connect to another host; see the messages there",
+                 count > NAMES_MAX ? " and others" : "");
+}
+
 void eo_node_missing(const struct eo_node *node, char *text, size_t bytes)
 {
     size_t used = 0;
     text[0] = '\0';
     if (!eo_node_is_root(node)) {
-        if (!node->up)
+        if (!node->up && node->placed && !eo_node_is_leaf(node))
+            snprintf(text, bytes, "rank %u, over which this host is linked with the others, did not answer", node->parent_rank);
+        else if (!node->up)
             snprintf(text, bytes, "%s", eo_node_is_leaf(node) ? "the first rank of this host did not answer: it has not "
                      "started, or has another token, job, address or port" : "rank 0 did not answer");
         else if (!eo_node_is_leaf(node) && !node->told_root)
@@ -492,8 +522,10 @@ void eo_node_missing(const struct eo_node *node, char *text, size_t bytes)
         }
         r = end + (end == r);
     }
-    if (!used)
-        used = (size_t)snprintf(text, bytes, "all ranks came, but not all were notified");
+    if (!used) {
+        say_unlinked(node, text, bytes);
+        used = strlen(text);
+    }
     if (node->refused[0] && used < bytes)
         snprintf(text + used, bytes - used, "; %s", node->refused);
 }

@@ -65,6 +65,7 @@ static void on_dial(void *user, const struct eo_endpoint *endpoint)
     rv->parent_rank = endpoint->rank;
     rv->dial_kind = DIAL_PARENT;
     rv->dial_at_ns = 0;
+    rv->dial_why[0] = '\0'; /* of rank 0 */
 }
 
 static void on_gathered(void *user, const unsigned char *all, uint32_t bytes)
@@ -103,6 +104,10 @@ static void on_failed(void *user, const struct eo_failure *failure)
     const bool was_joined = rv->joined;
     pthread_cond_broadcast(&rv->changed);
     pthread_mutex_unlock(&rv->mutex);
+    if (rv->dial_kind == DIAL_PARENT && rv->dial_why[0]) /* what the others cannot know */
+        eo_teller_say(rv->teller, EO_LOG_WARN,
+                      "rank %u could not reach rank %u, over which this host is linked with the others: last tried %s",
+                      rv->params.rank, rv->parent_rank, rv->dial_why);
     if (rv->params.failed && was_joined) /* before, create says it */
         rv->params.failed(rv->params.user, &told);
 }

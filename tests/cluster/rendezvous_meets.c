@@ -185,7 +185,7 @@ static void strangers(void)
     tap(strstr(members[0].log_text, "refused a connection from 127.0.0.1 port ") &&
             strstr(members[0].log_text, "it is not evenodd (it calls)"),
         "a stranger is refused, and the log says who and why");
-    tap(strstr(members[0].log_text, "it speaks version 9, this process version 2") != NULL,
+    tap(strstr(members[0].log_text, "it speaks version 9, this process version 3") != NULL,
         "another version is refused, and the log says which");
     tap(got >= 116 && answer[76 + 6] == 3, "and it is told that the version is the reason");
     while (count)

@@ -52,6 +52,7 @@ static double now_us;
 static uint32_t current;
 static struct payload *delivering;
 static uint64_t joins_at_root;
+static uint32_t unreachable; /* whom nobody can dial; 0: all can be */
 static struct wire **wires;
 static size_t wire_count, wire_capacity;
 
@@ -208,7 +209,7 @@ static double run(void)
         now_us = event.at_us;
         if (event.to) {
             deliver(&event);
-        } else {
+        } else if (!unreachable || event.target != unreachable) {
             struct wire *wire = connect_ranks(event.rank, event.target, EO_LINK_PARENT);
             eo_node_up(&ranks[event.target].node, &wire->other->link, EO_LINK_NEW);
             current = event.rank;
@@ -376,6 +377,43 @@ static void fail_while_joining(void)
     finish();
 }
 
+/* Rank 10 comes first, so ranks 1 and 2, the last to come, belong to it. */
+static void start_without_links_to_10(void)
+{
+    unreachable = 10;
+    start(11, 1, 0);
+    run();
+    unreachable = 0;
+}
+
+static void fail_before_the_tree_is_whole(void)
+{
+    char text[700];
+    start_without_links_to_10();
+    eo_node_missing(&ranks[0].node, text, sizeof(text));
+    tap(strstr(text, ": rank 1 (host host1, process 1), rank 2 (host host2, process 2) could not connect to another host"),
+        "the root names the hosts that cannot reach the one above them: %s", text);
+    eo_node_missing(&ranks[2].node, text, sizeof(text));
+    tap(strstr(text, "rank 10, over which"), "these name the one that they cannot reach: %s", text);
+    lose(10);
+    run();
+    tap(all_told(10, 10, true), "its loss is told to all, also to those who were to be linked with it");
+    finish();
+    start_without_links_to_10();
+    lose(2);
+    run();
+    tap(all_told(11, 2, true), "the loss of a host between root and parent is told to all");
+    finish();
+    start(6, 3, 1);
+    run();
+    eo_node_tell_partial(&ranks[3].node);
+    run();
+    lose(3);
+    run();
+    tap(all_told(5, 3, true), "the loss of a leader that has told who it waits for is told to all");
+    finish();
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -387,6 +425,7 @@ int main(void)
     try_world(1000, 8);
     try_world(16384, 8);
     fail_while_joining();
+    fail_before_the_tree_is_whole();
     free(heap);
     free(wires);
     return tap_end();
