@@ -53,19 +53,22 @@ static uint32_t next_letter(const char **text)
     return letter;
 }
 
-/* Never longer than the piece. */
+static uint32_t write_as_it_is(const char *piece, char *out)
+{
+    const size_t bytes = strlen(piece);
+    memcpy(out, piece, bytes);
+    return (uint32_t)bytes;
+}
+
+/* Never longer than the piece. One with any letter outside the alphabet is text. */
 static uint32_t write_letters(const char *piece, char *out)
 {
     uint32_t count = 0;
     for (const char *at = piece; *at;) {
-        const char *begin = at;
         const int byte = byte_of_letter(next_letter(&at));
-        if (byte >= 0) {
-            out[count++] = (char)byte;
-        } else {
-            memcpy(out + count, begin, (size_t)(at - begin));
-            count += (uint32_t)(at - begin);
-        }
+        if (byte < 0)
+            return write_as_it_is(piece, out);
+        out[count++] = (char)byte;
     }
     return count;
 }
@@ -73,11 +76,9 @@ static uint32_t write_letters(const char *piece, char *out)
 static uint32_t write_spaces(const char *piece, char *out)
 {
     static const char space[] = "\xe2\x96\x81"; /* U+2581 */
-    unsigned byte;
-    int used = 0;
     uint32_t count = 0;
-    if (strlen(piece) == 6 && sscanf(piece, "<0x%2X>%n", &byte, &used) == 1 && used == 6) {
-        out[0] = (char)byte;
+    if (strncmp(piece, "<0x", 3) == 0 && strspn(piece + 3, "0123456789abcdefABCDEF") == 2 && strcmp(piece + 5, ">") == 0) {
+        out[0] = (char)strtoul(piece + 3, NULL, 16);
         return 1;
     }
     while (*piece) {
@@ -112,7 +113,7 @@ static enum spelling spelling_of(const json_t *decoder, int depth)
 
 struct piece {
     const char *text; /* NULL: no such token */
-    bool is_added;    /* as it is written */
+    bool is_added;    /* of SPELLING_BYTES: as it is written */
 };
 
 /* False: no number of a token. */
@@ -162,12 +163,9 @@ static eo_status write_pieces(struct tool_tokenizer *tokenizer, const struct pie
         const char *text = pieces[i].text ? pieces[i].text : "";
         char *out = tokenizer->bytes + used;
         tokenizer->begins[i] = used;
-        if (pieces[i].is_added) {
-            memcpy(out, text, strlen(text));
-            used += (uint32_t)strlen(text);
-        } else {
-            used += spelling == SPELLING_BYTES ? write_letters(text, out) : write_spaces(text, out);
-        }
+        used += spelling == SPELLING_SPACES ? write_spaces(text, out)
+                : pieces[i].is_added        ? write_as_it_is(text, out)
+                                            : write_letters(text, out);
     }
     tokenizer->begins[count] = used;
     tokenizer->count = count;
