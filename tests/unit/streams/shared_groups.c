@@ -2,11 +2,11 @@
  *
  * Goal: a group inside a group of processes may end while another thread reports a failure of the family. A communicator
  * that stays open keeps no other from being opened, however many come and go beside it. Stages lie on pages of any kernel.
- * A lock that is not given back keeps nobody for longer than a second, whatever becomes of the wall clock. Who cannot take
- * another's file says why before the other sees an end.
+ * A lock that is not given back keeps nobody for longer than a second, whatever becomes of the wall clock, and nobody goes on
+ * without it because all stood still. Who cannot take another's file says why before the other sees an end.
  * Method: a world of one process; a wrapped munmap reports the failure right after the inner group's segment is gone, and a
- * wrapped clock_gettime has a wall clock that is set back after each look at it. A limit on files leaves no number for the one
- * that comes.
+ * wrapped clock_gettime has a wall clock that is set back after each look at it, and a monotonic one that leaps. A limit on
+ * files leaves no number for the one that comes.
  */
 #include <criterion/criterion.h>
 #include <poll.h>
@@ -43,13 +43,15 @@ int __wrap_munmap(void *memory, size_t bytes)
     return result;
 }
 
+static atomic_int stood_still_s;
+
 int __real_clock_gettime(clockid_t clock, struct timespec *now);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
 {
     const int result = __real_clock_gettime(clock, now);
-    now->tv_sec += clock == CLOCK_REALTIME ? 3600 : 0;
+    now->tv_sec += clock == CLOCK_REALTIME ? 3600 : stood_still_s;
     return result;
 }
 
@@ -152,6 +154,37 @@ Test(shared_groups, a_lock_that_is_not_given_back_is_waited_for_for_a_second)
     held.may_end = true;
     pthread_join(thread, NULL);
     cr_assert(waited_ns >= 900000000 && waited_ns < 2500000000, "waited for %.2f s", (double)waited_ns / 1e9);
+    ops->group_release(held.group);
+}
+
+static void *hold_lock_while_all_stand_still(void *user)
+{
+    struct held *held = user;
+    eo_local_lock(held->group);
+    held->is_held = true;
+    nanosleep(&(const struct timespec){0, 50000000}, NULL);
+    stood_still_s = 1000;
+    nanosleep(&(const struct timespec){0, 100000000}, NULL);
+    held->may_end = true;
+    eo_local_unlock(held->group);
+    return NULL;
+}
+
+Test(shared_groups, a_lock_is_waited_for_after_all_stood_still)
+{
+    const struct eo_exchange exchange = {gather_alone, NULL};
+    const struct eo_group_join join = {.rank = 0, .exchange = &exchange};
+    struct held held = {.group = NULL};
+    pthread_t thread;
+    const struct eo_comm_ops *ops = eo_comm_find("shared");
+    cr_assert_eq(ops->group_create(&held.group, &(const struct eo_group_params){.rank_count = 1, .join = &join}), EO_OK);
+    cr_assert_eq(pthread_create(&thread, NULL, hold_lock_while_all_stand_still, &held), 0);
+    while (!held.is_held)
+        nanosleep(&(const struct timespec){0, 1000000}, NULL);
+    eo_local_lock(held.group);
+    cr_expect(held.may_end, "its owner has it still");
+    eo_local_unlock(held.group);
+    pthread_join(thread, NULL);
     ops->group_release(held.group);
 }
 
