@@ -133,12 +133,12 @@ static void fold_episode(struct lifetimes *l, uint32_t row, const struct episode
 
     if (run_from == run_to && batch_from == batch_to && first <= last) {
         add_interval(l, row, first, last);
-    } else if (run_from == run_to && batch_from + 1 == batch_to) {
+    } else if (run_from == run_to && batch_from < batch_to) {
         add_interval(l, row, eo_min_u64(first, batch_end), batch_end);
-        add_interval(l, row, 0, last);
-    } else if (run_from + 1 == run_to && batch_from == plan->params.micro_batches - 1 && batch_to == 0) {
+        add_interval(l, row, 0, batch_from + 1 < batch_to ? eo_max_u64(batch_end, last) : last); /* all of one between them */
+    } else if (run_from + 1 == run_to && batch_from == plan->params.micro_batches - 1) {
         add_interval(l, row, first, step_end);
-        add_interval(l, row, 0, last);
+        add_interval(l, row, 0, batch_to > 0 ? eo_max_u64(batch_end, last) : last); /* all of the first one */
     } else {
         l->always[row] = true;
     }
