@@ -71,6 +71,7 @@ struct list_builder {
     uint32_t place_capacity;
     uint32_t next_id;
     uint32_t end_fold, fold_parts;
+    bool fold_widens; /* widening is a part of its own before recompute, whose scratch may lie where weights were narrow */
     struct list_pass *passes;
     uint32_t pass_count;
     uint32_t next_gather; /* the pass whose gather is to be issued next */
@@ -94,19 +95,24 @@ struct list_builder {
     bool failed;
 };
 
-/* Where an operation stands in the folded step: twice P for forward, thrice P for backward (four times where whole
- * gradients are added up), then the end. */
+/* Where an operation stands in the folded step: twice P for forward, thrice P for backward (once more where weights are widened,
+ * and where whole gradients are added up), then the end. */
 static inline uint32_t eo_fold_forward(uint32_t position, bool pass)
 {
     return 2 * position + pass;
+}
+
+static inline uint32_t eo_fold_before_backward(const struct list_builder *b, uint32_t position)
+{
+    const uint32_t count = b->plan->position_count;
+    return 2 * count + b->fold_parts * (count - 1 - position);
 }
 
 enum { FOLD_RECOMPUTE, FOLD_TAKE_IN, FOLD_BACKWARD, FOLD_ADD, FOLD_PARTS };
 
 static inline uint32_t eo_fold_backward(const struct list_builder *b, uint32_t position, uint32_t part)
 {
-    const uint32_t count = b->plan->position_count;
-    return 2 * count + b->fold_parts * (count - 1 - position) + part;
+    return eo_fold_before_backward(b, position) + b->fold_widens + part;
 }
 
 static inline enum eo_version_kind eo_weights_version(const struct plan_layer *layer)

@@ -207,7 +207,7 @@ static void add_passes(struct list_builder *b)
         } else {
             if (plan->params.no_prefetch)
                 eo_list_add_saved(b, EO_OP_FETCH, pass, pass->position);
-            eo_list_add_widening(b, pass, eo_fold_backward(b, pass->position, FOLD_RECOMPUTE));
+            eo_list_add_widening(b, pass, eo_fold_before_backward(b, pass->position));
             eo_list_add_pass(b, EO_OP_RECOMPUTE, pass);
             eo_list_take_in(b, t, eo_fold_backward(b, pass->position, FOLD_TAKE_IN), false);
             eo_list_add_pass(b, EO_OP_BACKWARD, pass);
@@ -359,8 +359,10 @@ eo_status eo_plan_make_lists(struct eo_plan *plan)
 {
     const uint32_t moments = 3 * plan->position_count;
     const uint64_t passes = (uint64_t)plan->params.micro_batches * 2 * plan->position_count;
-    const uint32_t fold_parts = plan->whole_gradients ? FOLD_PARTS : FOLD_ADD;
-    struct list_builder b = {.plan = plan, .fold_parts = fold_parts, .end_fold = (2 + fold_parts) * plan->position_count};
+    const bool widens = plan->params.float8_gather || plan->params.float8_frozen;
+    const uint32_t fold_parts = widens + (uint32_t)(plan->whole_gradients ? FOLD_PARTS : FOLD_ADD);
+    struct list_builder b = {
+        .plan = plan, .fold_parts = fold_parts, .fold_widens = widens, .end_fold = (2 + fold_parts) * plan->position_count};
     b.passes = calloc(passes, sizeof(*b.passes));
     b.pending = calloc(passes, sizeof(*b.pending));
     b.pass_accesses = calloc(moments, sizeof(*b.pass_accesses));

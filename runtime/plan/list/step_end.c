@@ -10,7 +10,7 @@ static uint32_t next_fold(struct list_builder *b)
     if (!b->is_late)
         return b->end_fold++;
     const struct list_pass *pass = b->late_pass;
-    return pass->backward ? eo_fold_backward(b, pass->position, FOLD_RECOMPUTE) : eo_fold_forward(pass->position, false);
+    return pass->backward ? eo_fold_before_backward(b, pass->position) : eo_fold_forward(pass->position, false);
 }
 
 static void add_update(struct list_builder *b, uint32_t l)

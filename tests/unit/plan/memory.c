@@ -142,3 +142,40 @@ Test(plan_memory, no_wait_can_be_missing)
     fprintf(stderr, "waits taken away and missed: first list %u, steady %u, forward %u, late updates %u; seen by versions alone: %u\n",
             waits[EO_LIST_FIRST], waits[EO_LIST_STEADY], waits[EO_LIST_FORWARD], waits[EO_LIST_UPDATES], stale);
 }
+
+/*
+ * Weights that were widened leave what they were gathered in to the backward pass.
+ * Method: frozen weights in MXFP8, and scratch of the recompute pass that is larger than all else.
+ */
+Test(plan_memory, scratch_lies_where_weights_were_before_they_were_widened)
+{
+    eo_model *model;
+    cr_assert_eq(eo_model_create(&model, eo_model_params(.log = &eo_test_log)), EO_OK);
+    for (uint32_t l = 0; l < 3; l++) {
+        const char *names[] = {"a", "b", "c"}, *matrices[] = {"a.matrix", "b.matrix", "c.matrix"},
+                   *biases[] = {"a.bias", "b.bias", "c.bias"}, *scratch[] = {"a.scratch", "b.scratch", "c.scratch"};
+        cr_assert_eq(eo_model_add_layer(model, eo_layer_params(.name = names[l]), NULL), EO_OK);
+        cr_assert_eq(eo_model_add_parameter(model,
+                                            eo_parameter_params(.layer = l, .name = matrices[l], .dim_count = 2,
+                                                                .dims = {512, 512}, .frozen = true, .float8_gather = true),
+                                            NULL),
+                     EO_OK);
+        cr_assert_eq(eo_model_add_parameter(
+                         model, eo_parameter_params(.layer = l, .name = biases[l], .dim_count = 1, .dims = {512}), NULL),
+                     EO_OK);
+        cr_assert_eq(eo_model_add_position(model, eo_position_params(.layer = l), NULL), EO_OK);
+        cr_assert_eq(eo_model_add_buffer(model,
+                                         eo_buffer_params(.name = scratch[l], .bytes = 200000, .category = EO_CATEGORY_SCRATCH,
+                                                          .first = {EO_PASS_RECOMPUTE, l}, .last = {EO_PASS_BACKWARD, l}),
+                                         NULL),
+                     EO_OK);
+    }
+    eo_plan_summary summary;
+    eo_plan *plan =
+        plan_of(model, eo_plan_params(.rank_count = 4, .dtype = EO_DTYPE_BF16, .float8_frozen = true, .gather_slots = 1));
+    eo_plan_get_summary(plan, &summary);
+    cr_expect_leq((double)summary.arena_bytes, 1.01 * (double)summary.lower_bound_bytes, "%llu, not %llu",
+                  (unsigned long long)summary.arena_bytes, (unsigned long long)summary.lower_bound_bytes);
+    eo_plan_destroy(&plan);
+    eo_model_destroy(&model);
+}
