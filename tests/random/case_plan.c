@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "runtime/plan/internal.h"
 #include "runtime/plan/proof/proof.h"
-#include "tests/random/case_runner.h"
+#include "tests/random/case_accesses.h"
 #include "tests/unit/plan/check.h"
 
 #define FIRST   EO_LIST_FIRST
@@ -72,6 +72,8 @@ bool case_plan(const struct random_case *c, bool closely, struct case_outcome *o
         snprintf(out->text, sizeof(out->text), "not planned: %s", eo_status_text(status));
     if (status >= 0)
         prove_longer(plan, out);
+    if (status >= 0 && out->text[0] == '\0')
+        case_accesses(c, plan, out);
     if (status >= 0 && closely && out->text[0] == '\0')
         check_map(plan, out);
     eo_plan_destroy(&plan);
