@@ -124,9 +124,10 @@ typedef struct eo_plan_summary {
     uint64_t arena_bytes;              /* the sum of the reservations of one rank, disk apart; less space_bytes[EO_SPACE_HOST] it
                                           is what lies in device memory */
     uint64_t space_bytes[EO_SPACE_COUNT];
-    uint64_t lower_bound_bytes;        /* the largest sum of bytes live at one time: no placement can be smaller */
+    uint64_t lower_bound_bytes;        /* the largest sum of bytes live at one time of a step: no placement can be smaller. A
+                                          forward-only run may need more where a head is not the last position */
     uint64_t category_bytes[EO_CATEGORY_COUNT]; /* rows added up; rows that share addresses are each counted */
-    uint64_t category_bytes_at_peak[EO_CATEGORY_COUNT]; /* what is live when most is live: sums to the lower bound */
+    uint64_t category_bytes_at_peak[EO_CATEGORY_COUNT]; /* what is live when most of a step is: sums to the lower bound */
     uint32_t row_count;
     uint32_t operation_count;          /* of the steady list */
     uint64_t fingerprint;              /* of model, settings, map and schedule: compared by all ranks */
@@ -285,7 +286,7 @@ EO_EXPORT const char *eo_strategy_name(eo_strategy strategy);
 EO_EXPORT const char *eo_category_name(eo_category category);
 EO_EXPORT const char *eo_operation_kind_name(eo_operation_kind kind);
 
-/* The plan for people: settings, bytes by category, rows, collectives; and as JSON with everything in it. */
+/* The plan for people: settings, bytes by category, rows, collectives; and as JSON, complete but for eo_plan_get_access. */
 EO_EXPORT void eo_plan_print(const eo_plan *plan, eo_write_fn write, void *user);
 EO_EXPORT void eo_plan_write_json(const eo_plan *plan, eo_write_fn write, void *user);
 
