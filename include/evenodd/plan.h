@@ -205,6 +205,8 @@ typedef struct eo_plan_operation {
     bool wait_previous_step[EO_STREAM_COUNT]; /* the record of the step before is meant */
     double flops;          /* of an orthogonalization: its products, in fp32, for all matrices of the layer, whichever rank owns
                               them. Else 0 */
+    uint32_t id;           /* the same operation has the same in all lists, and no other has it: the step before may have run
+                              another list, with the operation that is waited for at another place */
 } eo_plan_operation;
 
 /* What an operation does with a row. A buffer of the trainer is named by the first and the last pass of its life. */

@@ -431,6 +431,7 @@ static void describe_operation(const eo_plan *plan, eo_list list, const struct e
         .position = o->position,
         .layer = o->layer,
         .micro_batch = o->micro_batch == EO_NONE ? 0 : o->micro_batch,
+        .id = o->id,
     };
     const struct plan_layer *layer = o->layer == EO_NONE ? NULL : &plan->layers[o->layer];
     if (o->kind == EO_OP_ALL_GATHER)

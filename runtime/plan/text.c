@@ -138,7 +138,8 @@ static void write_list(const struct eo_plan *plan, struct eo_json *json, eo_list
         eo_plan_operation o;
         if (eo_plan_get_operation(plan, list, i, &o) < 0)
             continue;
-        eo_json_write(json, "\n{'kind': %s, 'name': %s, 'stream': %d,", eo_operation_kind_name(o.kind), o.name, (int)o.stream);
+        eo_json_write(json, "\n{'kind': %s, 'name': %s, 'id': %u, 'stream': %d,", eo_operation_kind_name(o.kind), o.name, o.id,
+                      (int)o.stream);
         if (o.position != EO_NONE)
             eo_json_write(json, "'position': %u,", o.position);
         if (o.layer != EO_NONE)

@@ -451,3 +451,52 @@ Test(plan, late_updates_stand_before_the_gathers_of_the_next_step)
     eo_plan_destroy(&plan);
     eo_model_destroy(&model);
 }
+
+static uint32_t find_operation(const eo_plan *plan, eo_list list, uint32_t id, eo_plan_operation *out)
+{
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < eo_plan_operation_count(plan, list); i++) {
+        eo_plan_operation o;
+        cr_assert_eq(eo_plan_get_operation(plan, list, i, &o), EO_OK);
+        if (o.id == id && found++ == 0)
+            *out = o;
+    }
+    return found;
+}
+
+/*
+ * Who reads the lists can tell which operation of the step before a wait means, where that step ran the first list.
+ * Method: it is there under the same id, once, and is the same by kind and name. Names would not do: gathers of a position
+ * repeat them.
+ */
+Test(plan, an_operation_has_the_same_id_in_all_lists)
+{
+    static const eo_plan_params settings[] = {{.rank_count = 2},
+                                              {.rank_count = 2, .micro_batches = 3, .gather_slots = 1},
+                                              {.rank_count = 2, .offload_layers = UINT32_MAX, .offload_slots = 1},
+                                              {.rank_count = 2, .offload_layers = UINT32_MAX, .late_updates = true}};
+    uint32_t waits = 0, moved = 0;
+    for (size_t k = 0; k < sizeof(settings) / sizeof(settings[0]); k++) {
+        eo_model *model = eo_plan_model("edges");
+        eo_plan *plan = plan_of(model, &settings[k]);
+        for (uint32_t i = 0; i < eo_plan_operation_count(plan, EO_LIST_STEADY); i++) {
+            eo_plan_operation o, awaited, before, at_that_place;
+            cr_assert_eq(eo_plan_get_operation(plan, EO_LIST_STEADY, i, &o), EO_OK);
+            cr_assert_eq(find_operation(plan, EO_LIST_STEADY, o.id, &before), 1, "%s", o.name);
+            for (uint32_t w = 0; w < o.wait_count; w++) {
+                if (!o.wait_previous_step[w])
+                    continue;
+                cr_assert_eq(eo_plan_get_operation(plan, EO_LIST_STEADY, o.waits[w], &awaited), EO_OK);
+                cr_assert_eq(find_operation(plan, EO_LIST_FIRST, awaited.id, &before), 1, "%s waits for %s", o.name,
+                             awaited.name);
+                cr_assert(before.kind == awaited.kind && strcmp(before.name, awaited.name) == 0, "%s", before.name);
+                moved += eo_plan_get_operation(plan, EO_LIST_FIRST, o.waits[w], &at_that_place) < 0 ||
+                         at_that_place.id != awaited.id;
+                waits++;
+            }
+        }
+        eo_plan_destroy(&plan);
+        eo_model_destroy(&model);
+    }
+    cr_assert(waits >= 10 && moved > 0, "%u waits, %u at another place: this test saw nothing", waits, moved);
+}
