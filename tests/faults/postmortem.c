@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Goal: postmortem names the operation that a rank has not entered, where no end of a collective is known (GPUs) and where a
- * copy to disk is under way too. Files of strangers neither keep it busy nor command the terminal.
+ * copy to disk is under way too; what each rank did last, where ranks first differ, and the ranks without a file. Files of
+ * strangers neither keep it busy nor command the terminal.
  * Method: flight recorders of two ranks with entries of the test's own, and the program's words.
  * usage: postmortem POSTMORTEM
  */
@@ -35,13 +36,14 @@ static const char *const names[] = {[EO_OP_ALL_GATHER] = "all-gather of block.0"
                                     [EO_OP_KIND_COUNT] = NULL};
 
 /* All of step 1, up to an entry without a kind (EO_OP_KIND_COUNT). */
-static void record(uint32_t rank, const struct recorded *entries)
+static void record_of(uint32_t rank, uint32_t rank_count, const struct recorded *entries)
 {
     char path[64];
     eo_flight_recorder *recorder;
     struct eo_timeline ring;
     snprintf(path, sizeof(path), "%s/%u.flight", folder, rank);
-    if (eo_flight_recorder_create(&recorder, eo_flight_recorder_params(.path = path, .rank = rank, .rank_count = RANKS)) < 0 ||
+    if (eo_flight_recorder_create(&recorder, eo_flight_recorder_params(.path = path, .rank = rank, .rank_count = rank_count)) <
+            0 ||
         eo_flight_recorder_begin(recorder, &ring, ENTRIES, names, EO_OP_KIND_COUNT) < 0)
         exit(1);
     for (uint32_t i = 0; entries[i].kind != EO_OP_KIND_COUNT; i++) {
@@ -95,9 +97,16 @@ static bool tells(const char *line)
 /* The line about the missing rank, as the program prints it. */
 static bool says(const struct recorded *a, const struct recorded *b, const char *line)
 {
-    record(0, a);
-    record(1, b);
+    record_of(0, RANKS, a);
+    record_of(1, RANKS, b);
     return tells(line);
+}
+
+static void unlink_file(uint32_t rank)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "%s/%u.flight", folder, rank);
+    unlink(path);
 }
 
 #define END {EO_OP_KIND_COUNT, false}
@@ -112,6 +121,15 @@ int main(int argc, char **argv)
         near[] = {{EO_OP_ALL_GATHER, true}, {EO_OP_FORWARD, true}, END};
     tap(says(far, near, "rank 1 has not entered reduce-scatter of block.0 of step 1; rank 0 is in it\n"),
         "a rank that has not come to a collective is named, and it, and who is in it");
+    tap(tells("\noperations 0 ... 1 are the same on all ranks\n"), "so far the ranks agree");
+    tap(tells("): last step 1, reduce-scatter of block.0, begun at ") &&
+            tells("): last step 1, forward of block.0, done, begun at "),
+        "each rank's last operation is told, and whether it is done");
+    const struct recorded other[] = {{EO_OP_ALL_GATHER, true}, {EO_OP_FETCH, true}, {EO_OP_BACKWARD, true}, END};
+    tap(says(far, other,
+             "\nranks first differ at operation 1: rank 0 has step 1, forward of block.0; rank 1 has step 1, "
+             "fetch of block.0\n"),
+        "ranks that did different things are told");
     const struct recorded
         gpu_far[] = {{EO_OP_ALL_GATHER, false}, {EO_OP_FORWARD, false}, {EO_OP_BACKWARD, false}, {EO_OP_REDUCE_SCATTER, false}, END},
         gpu_near[] = {{EO_OP_ALL_GATHER, false}, {EO_OP_FORWARD, false}, END};
@@ -125,16 +143,22 @@ int main(int argc, char **argv)
         disk_near[] = {{EO_OP_ALL_GATHER, true}, {EO_OP_FETCH, false}, END};
     tap(says(disk_far, disk_near, "rank 1 has not entered reduce-scatter of block.0 of step 1; rank 0 is in it\n"),
         "a rank's open copy from disk is none that others take part in");
+    const struct recorded open_gather[] = {{EO_OP_ALL_GATHER, false}, {EO_OP_FORWARD, true}, END};
+    tap(says(open_gather, near, "; no end yet of all-gather of block.0 of step 1\n") &&
+            tells("\nall ranks have entered all-gather of block.0 of step 1; rank 0 has no end of it yet\n"),
+        "a collective that has not ended is told beside what was done later");
+    tap(says(near, near, "\nno rank is in a collective\n"), "nor is one named where all have ended");
+    record_of(3, 12, near);
+    tap(tells("\nno file of ranks 0, 1, 2, 4, 5, 6, 7, 8 and 3 more\n"),
+        "ranks without a file are named, the first eight of them");
+    unlink_file(3);
     const struct recorded reduced[] = {{EO_OP_ALL_REDUCE, false}, END};
     tap(says(reduced, reduced, "all ranks have entered all-reduce of ?[31m??31m\xc3\xa4 of step 1;"),
         "what would command a terminal does not reach it");
     record_sparse();
     tap(tells("operations 0 ... 999999 are the same on all ranks\n"), "a sparse file of one of 65,536 ranks is told at once");
-    for (uint32_t r = 0; r < RANKS; r++) {
-        char path[64];
-        snprintf(path, sizeof(path), "%s/%u.flight", folder, r);
-        unlink(path);
-    }
+    for (uint32_t r = 0; r < RANKS; r++)
+        unlink_file(r);
     rmdir(folder);
     return tap_end();
 }

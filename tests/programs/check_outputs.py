@@ -4,6 +4,7 @@
 import json
 import math
 import re
+import statistics
 import sys
 from html.parser import HTMLParser
 
@@ -33,6 +34,60 @@ def check_log(path, step_count=None):
     assert summary["arena_bytes"] == summary["planned_bytes"] >= summary["lower_bound_bytes"] > 0, summary
     assert summary["peak_rss_bytes"] > summary["arena_bytes"], summary
     assert summary["allocator_calls_per_step"] == 0, summary
+
+
+def check_report(path, log):
+    """What train prints at the end, the summary and the log's steps tell the same numbers."""
+    text = open(path, encoding="utf-8").read()
+    steps, _, summary = read_log(log)
+
+    def near(a, b, share=0.006):
+        assert abs(float(a) - b) <= share * abs(b) + 0.0051, (a, b)
+
+    def found(pattern):
+        match = re.search(pattern, text, re.M)
+        assert match, pattern
+        return [float(word) for word in match.groups()]
+
+    tokens, = found(r"^step: .*: (\d+) tokens$")
+    for step in steps + [{"step_s": summary["step_s_median"], **summary}]:
+        near(step["tokens_per_s"] * step["step_s"], tokens)
+    times, losses = [step["step_s"] for step in steps[1:]], [step["loss"] for step in steps]
+    near(summary["step_s_median"], statistics.median(times), 1e-4)
+    step_ms, median_ms, per_s = found(r"^  step +([\d.]+) ms, median ([\d.]+) ms: (\d+) tokens/s")
+    near(step_ms, 1e3 * statistics.mean(times), 0.5)  # the mean over ranks, of which the log is the first
+    near(median_ms, 1e3 * summary["step_s_median"])
+    near(per_s, summary["tokens_per_s"])
+    share = re.search(r"tokens/s, (\d+) % of the products' peak$", text, re.M)  # none where the peak was measured on a busy machine
+    assert abs(float(share.group(1) if share else 0) - 100 * summary["peak_share"]) <= 0.51, summary["peak_share"]
+    near(summary["peak_flops_per_s"] * 1e-9, found(r"^peak of the step.*: (\d+) GFLOP/s")[0], 0.01)
+    parts = re.findall(r"^  (?:compute|waiting for .*?) +([\d.]+) ms +([\d.]+) %", text, re.M)
+    near(sum(float(ms) for ms, _ in parts), step_ms)
+    near(sum(float(percent) for _, percent in parts), 100)
+    assert all(abs(float(ms) / step_ms * 100 - float(percent)) < 0.2 for ms, percent in parts), parts
+    for name, key in ("all-gather", "all_gather"), ("reduce-scatter", "reduce_scatter"), ("the norm", "norm"):
+        near(found(rf"^  waiting for {name} +([\d.]+) ms")[0], 1e3 * summary["wait_s"][key])
+    first, last = found(r"^loss: ([\d.]+) in the first step, ([\d.]+) at the end \(mean of 10 steps\)$")
+    near(first, losses[0], 1e-4)
+    near(last, statistics.mean(losses[-10:]), 1e-4)
+    marks = re.findall(r"^ +(\d+\.\d+) \|( *\**.*)$", text, re.M)
+    near(marks[0][0], max(losses), 1e-3)
+    near(marks[-1][0], min(losses), 1e-3)
+    for column, loss in enumerate(losses):
+        level, = [float(value) for value, row in marks if row[1 + column:2 + column] == "*"]
+        assert abs(level - loss) <= (max(losses) - min(losses)) / 22 + 1e-3, (column, level, loss)
+    near(found(r"^           step 1 +(\d+)$")[0], len(steps), 0)
+    planned, bound = found(r"^  planned +([\d.]+) MiB  \(lower bound ([\d.]+)\)$")
+    near(planned, summary["planned_bytes"] / 2**20)
+    near(bound, summary["lower_bound_bytes"] / 2**20)
+    at_peak = re.findall(r"^  [a-z ]+? +([\d.]+) MiB  (#*)$", text, re.M)
+    near(sum(float(mib) for mib, _ in at_peak), bound)
+    assert len(at_peak) > 4 and all(abs(40 * float(mib) / bound - len(bar)) <= 0.51 for mib, bar in at_peak), at_peak
+    near(found(r"^  process, all ranks +([\d.]+) MiB resident at most in training$")[0], summary["peak_rss_bytes"] / 2**20)
+    ends = re.findall(r"^step +(\d+) / (\d+)   loss +([\d.]+) .* left ([\d:]+)$", text, re.M)
+    assert ends[0][0] == "1" and ends[-1][0] == ends[-1][1] == str(len(steps)) and ends[-1][3] == "0:00", ends
+    near(ends[0][2], losses[0], 1e-4)
+    near(ends[-1][2], losses[-1], 1e-4)
 
 
 def check_same_losses(one, other):
@@ -77,8 +132,63 @@ def check_clocks(path, seconds):
     assert len(first) > 1 and max(first.values()) - min(first.values()) < float(seconds) * 1e6, first
 
 
-def check_comparison(json_path, html_path, run_count):
+OF_RUNS = {"allocator_calls_per_step": "allocator_calls", "allocated_bytes_per_step": "allocated_bytes",
+           "page_faults_per_step": "page_faults", "copied_bytes_per_step": "copied_bytes", "cast_bytes_per_step": "cast_bytes",
+           "collectives_per_step": "collectives", "sent_bytes_per_step": "sent_bytes", "offload_bytes": "offload_bytes",
+           "offload_moved_bytes_per_step": "offload_moved_bytes", "live_peak_bytes": "live_peak_bytes",
+           "reserved_peak_bytes": "reserved_peak_bytes", "resident_peak_bytes": "resident_peak_bytes",
+           "pass_slowdown": "pass_slowdown", "timeline_steps": "timeline_steps", "simulated_s": "simulated_s",
+           "simulated_medians_s": "simulated_medians_s"}
+OF_KINDS = {"idle_": "wait_s", "": "collective_s", "exposed_": "exposed_s", "start_delay_": "start_delay_s", "late_": "late_ranks_s"}
+ROWS = {"step, median": ("step_s_median", 1e3), "step, minimum": ("step_s_min", 1e3), "step, 99th percentile": ("step_s_p99", 1e3),
+        "tokens/s": ("tokens_per_s", 1), "collectives a step and rank": ("collectives_per_step", 1),
+        "bytes sent a step and rank": ("sent_bytes_per_step", 2**-20), "allocator calls a step and rank": ("allocator_calls_per_step", 1),
+        "bytes asked a step and rank": ("allocated_bytes_per_step", 2**-20), "page faults a step, all ranks": ("page_faults_per_step", 1),
+        "live peak of a rank": ("live_peak_bytes", 2**-20), "reserved peak of a rank": ("reserved_peak_bytes", 2**-20),
+        "resident peak of the process": ("resident_peak_bytes", 2**-20), "bytes copied a step and rank": ("copied_bytes_per_step", 2**-20),
+        "compute idle for all-gather": ("idle_all_gather_s", 1e3), "compute idle for reduce-scatter": ("idle_reduce_scatter_s", 1e3),
+        "compute idle for the norm": ("idle_norm_s", 1e3), "all-gather, exposed of all": ("exposed_all_gather_s", 1e3),
+        "reduce-scatter, exposed of all": ("exposed_reduce_scatter_s", 1e3),
+        "start delay of an all-gather": ("start_delay_all_gather_s", 1e6), "start delay of a reduce-scatter": ("start_delay_reduce_scatter_s", 1e6),
+        "blocks beside a collective / alone": ("pass_slowdown", 1), "the plan's list with measured times": ("simulated_s", 1e3),
+        "... one rank, medians of the times": ("simulated_medians_s", 1e3), "measured / simulated": ("measured_over_simulated", 1)}
+
+
+def check_medians(modes, table):
+    """What is told of a mode are medians over its runs; the printed table has the same numbers."""
+    middle, same = statistics.median, lambda a, b: math.isclose(a, b, rel_tol=1e-9)
+    by_round = {name: [middle(run["steps_s"]) for run in mode["runs"]] for name, mode in modes.items()}
+    for name, mode in modes.items():
+        runs = mode["runs"]
+        for key, of_run in OF_RUNS.items():
+            assert same(mode.get(key, 0), middle(run.get(of_run, 0) for run in runs)), (name, key)
+        for kind in "all_gather", "reduce_scatter":
+            for prefix, of_run in OF_KINDS.items():
+                assert same(mode[f"{prefix}{kind}_s"], middle(run.get(of_run, {kind: 0})[kind] for run in runs)), (name, prefix, kind)
+        assert same(mode["idle_norm_s"], middle(run["wait_s"]["norm"] for run in runs)), name
+        steps = sorted(step for run in runs for step in run["steps_s"])
+        told = mode["step_s_min"], mode["step_s_median"], mode["step_s_p99"]
+        assert all(map(same, told, (steps[0], middle(steps), steps[math.ceil(0.99 * len(steps)) - 1]))), (name, told)
+        assert same(mode["tokens_per_s"], runs[0]["tokens_per_step"] / mode["step_s_median"]), name
+        ratios = [own / first for own, first in zip(by_round[name], by_round["static"])]
+        told = mode["ratio_to_static"], *mode["ratio_spread"]
+        assert all(map(same, told, (middle(ratios), min(ratios), max(ratios)))), (name, told)
+        for run in runs:
+            assert run["timeline_steps"] == len(run["steps_s"]) - 1 and run["live_peak_bytes"] <= run["reserved_peak_bytes"], name
+            assert (run["live_peak_bytes"] == run["arena_bytes"] == run["planned_bytes"]) == (name == "static"), name
+            assert all(0 < run["exposed_s"][kind] <= run["collective_s"][kind] for kind in ("all_gather", "reduce_scatter")), name
+    lines = {line[:40].rstrip(): line[40:] for line in table.split("\n")}
+    assert lines["weights_hash"].split() == [mode["weights_hash"] for mode in modes.values()], lines["weights_hash"]
+    for row, (key, scale) in ROWS.items():
+        cells = [re.match(r" *(-?[\d.]*)", lines[row][25 * mode:25 * mode + 25]).group(1) for mode in range(len(modes))]
+        for cell, (name, mode) in zip(cells, modes.items()):
+            wanted = mode.get(key, 0) * scale
+            assert abs((0 if cell == "-" else float(cell)) - wanted) <= 0.0051 * max(1, abs(wanted)) + 0.05, (row, name, cell, wanted)
+
+
+def check_comparison(json_path, html_path, run_count, table):
     comparison = json.load(open(json_path))
+    check_medians(comparison["modes"], open(table, encoding="utf-8").read())
     assert comparison["weights_equal"] is True
     assert set(comparison["modes"]) == {"static", "dynamic:malloc", "dynamic:pool"}
     for name, mode in comparison["modes"].items():
@@ -98,6 +208,22 @@ def check_comparison(json_path, html_path, run_count):
     page.feed(text)
     assert page.pictures == 3 and not page.outside, (page.pictures, page.outside)
     assert "http" not in text and not re.search(r"\b(nan|inf)\b", text), "an address, or no number, in the page"
+
+
+def check_counts(path, log, json_path, mode):
+    """A run of train counts as the same run of headtohead, and prints it."""
+    summary, figures = read_log(log)[2], json.load(open(json_path))["modes"][mode]
+    traffic = summary["traffic"]
+    assert summary["allocator_calls_per_step"] == figures["allocator_calls_per_step"], summary
+    for key in "live_peak_bytes", "allocated_bytes_per_step", "copied_bytes_per_step", "cast_bytes_per_step", "collectives_per_step":
+        assert traffic[key] == figures[key], (key, traffic[key], figures[key])
+    assert abs(traffic["collective_bytes_per_step"] / 2 - figures["sent_bytes_per_step"]) < 100, traffic  # but for the norm's
+    if mode != "static":
+        assert traffic["reserved_peak_bytes"] == figures["reserved_peak_bytes"] and traffic["copied_bytes_per_step"] > 0, traffic
+        assert traffic["allocated_bytes_per_step"] > 0 and traffic["cast_bytes_per_step"] > 0, traffic
+        taken = re.search(r"^  taken +([\d.]+) MiB live, ([\d.]+) MiB reserved, at most$", open(path, encoding="utf-8").read(), re.M)
+        for mib, key in zip(taken.groups(), ("live_peak_bytes", "reserved_peak_bytes")):
+            assert abs(float(mib) - traffic[key] / 2**20) < 0.0051, (mib, traffic)
 
 
 def check_learns(path, by):
@@ -153,6 +279,6 @@ def check_muon(path, json_path, html_path):
 
 
 if __name__ == "__main__":
-    {"log": check_log, "same-losses": check_same_losses, "same-weights": check_same_weights, "trace": check_trace,
+    {"log": check_log, "report": check_report, "same-losses": check_same_losses, "same-weights": check_same_weights, "trace": check_trace,
      "clocks": check_clocks, "learns": check_learns, "near-losses": check_near_losses, "comparison": check_comparison, "variants": check_variants,
-     "traffic": check_traffic, "offload": check_offload, "muon": check_muon}[sys.argv[1]](*sys.argv[2:])
+     "traffic": check_traffic, "counts": check_counts, "offload": check_offload, "muon": check_muon}[sys.argv[1]](*sys.argv[2:])

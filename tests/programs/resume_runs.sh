@@ -38,6 +38,13 @@ run --ranks 2 --batch 2 --checkpoint saved --checkpoint-every 5 --log parts.json
     [ "$(hash)" = "$wanted" ] && [ "$(grep -c 'saved:.*the step lost .* ms' out)" = 3 ] &&
     [ "$(ls saved | tr '\n' ' ')" = 'step-000000000005 step-000000000010 step-000000000012 ' ]
 result $? 'saving every 5 steps and at the end changes no bit, and tells what a step lost'
+bytes_of() { wc -c <"$(find "$1" -name 'rank-00000*')"; }
+told=$(sed -n 's/^step *\([0-9]*\) .* saved: \([0-9.]*\) MiB a rank; .* lost \([0-9.]*\) ms, .* in \([0-9]*\) ms$/\1 \2 \3 \4/p' out)
+[ "$told" = "$(sed -n 's/.*"checkpoint":{"step":\([0-9]*\),"bytes":\([0-9]*\),"lost_s":\([^,]*\),"write_s":\([^}]*\)}.*/\1 \2 \3 \4/p' \
+    parts.jsonl | awk '{ printf "%d %.1f %.1f %.0f\n", $1, $2 / 1048576, $3 * 1000, $4 * 1000 }')" ] &&
+    [ "$(echo "$told" | cut -d ' ' -f 1 | tr '\n' ' ')" = '5 10 12 ' ] &&
+    grep -q "\"step\":5,\"bytes\":$(bytes_of saved/step-000000000005)," parts.jsonl || { echo "$told" >>err; false; }
+result $? 'what is told of a checkpoint is in the log, with the size of its file'
 
 rm -rf saved/step-000000000012
 run --ranks 2 --batch 2 --checkpoint saved --resume --log parts.jsonl --val-every 5 && [ "$(hash)" = "$wanted" ] &&
@@ -292,6 +299,14 @@ if [ "$tool" != - ]; then # files and folders, in which no device has a part
         [ "$(grep -c ': good' out)" = "$(ls saved | wc -l)" ] && "$tool" ls saved >out 2>err &&
         [ "$(grep -c 'zero3' out)" = "$(ls saved | wc -l)" ]
     result $? 'evenodd-checkpoint ls and verify tell the good from the damaged'
+    for step in 5 10 12; do
+        folder=saved/$(printf 'step-%012d' $step)
+        mib=$(find "$folder" -name 'rank-*' -exec cat {} + | wc -c | awk '{ printf "%.1f", $1 / 1048576 }')
+        echo "$folder step $step 2 ranks zero3 $(date -r "$folder/manifest" '+%Y-%m-%d %H:%M:%S') $mib MiB $folder"
+    done >wanted.ls
+    sed "s|^\(saved[^ ]*\) \(.*\) MiB .*|\1 \2 MiB \1|; s/  */ /g" out >told.ls
+    cmp wanted.ls told.ls >>err && [ "$(grep -c 'gpt2: 0.0[0-9] million parameters in 3 layers, 2 states of adamw$' out)" = 3 ]
+    result $? 'ls tells the step, the ranks, the time, the size and the model of each, in their order'
     mkdir nothing && "$tool" verify nothing >out 2>err
     [ $? = 2 ] && grep -q 'holds no checkpoint' err
     result $? 'verify of a folder without a checkpoint is no success'

@@ -19,6 +19,9 @@ quick="--text text --model tiny --seq 32 --sample 0 --threads 1 --peak-seconds 0
 result $? 'one rank trains'
 "$python" "$check" log one.jsonl 8 >>out 2>>err
 result $? 'the log has its fields in every line and in the summary'
+"$train" $quick --steps 12 --batch 3 --micro-batches 2 --ranks 2 --peak-seconds 0.05 --log told.jsonl >out 2>err &&
+    "$python" "$check" report out told.jsonl 2>>err
+result $? 'the report, the summary and the steps of the log tell the same numbers'
 for split in '2 6 1' '3 4 1' '4 3 1' '2 2 3'; do
     # shellcheck disable=SC2086
     set -- $split
@@ -293,7 +296,7 @@ result $? 'allocations and bytes of a step are without those of validations, and
 
 "$headtohead" --text text --model tiny --seq 32 --threads 1 --steps 6 --runs 2 --json h.json --html h.html >out 2>err
 result $? 'headtohead runs all modes to the same weights'
-"$python" "$check" comparison h.json h.html 2 >>out 2>>err
+"$python" "$check" comparison h.json h.html 2 out >>out 2>>err
 result $? 'its JSON has the figures of every mode and run, its page stands alone'
 "$headtohead" --text text --model 2x32x4 --seq 16 --threads 1 --steps 4 --runs 1 --offload-layers all --offload-folder . \
     --dynamic-offload --json o.json >out 2>err && "$python" "$check" offload o.json >>out 2>>err && grep -q '^All runs end with the same weights' out && grep -q '^offloaded of a rank  *0\.[0-9]* MiB  *0\.[0-9]* MiB' out
@@ -305,6 +308,14 @@ result $? 'headtohead --compare: strategies and units side by side, with what ea
 "$headtohead" --text text --model tiny --seq 32 --threads 1 --steps 4 --runs 1 --optimizer muon --compare zero2,zero3 --json m.json \
     --html m.html >out 2>err && "$python" "$check" muon v.json m.json m.html >>out 2>>err
 result $? 'headtohead counts what Muon sends, and its page has colours for it'
+counted='--text text --model tiny --seq 32 --threads 1 --steps 4 --dtype bf16'
+"$headtohead" $counted --runs 1 --json b.json >out 2>err
+told=$?
+for memory in static dynamic:malloc dynamic:pool; do
+    "$train" $counted --sample 0 --peak-seconds 0 --memory $memory --log counted.jsonl >out 2>err &&
+        "$python" "$check" counts out counted.jsonl b.json $memory 2>>err || told=1
+done
+result $told 'train counts bytes, collectives and calls as headtohead does'
 # Beside what is planned a run takes as much where the plan is tight: weights are read in memory of the plan that is free then.
 echo '{"model_type": "gpt2", "n_layer": 4, "n_embd": 256, "n_head": 4, "vocab_size": 50257, "n_positions": 256}' >wide.json
 for recompute in none all; do
