@@ -36,7 +36,7 @@ static const char *const names[] = {[EO_OP_ALL_GATHER] = "all-gather of block.0"
                                     [EO_OP_KIND_COUNT] = NULL};
 
 /* All of step 1, up to an entry without a kind (EO_OP_KIND_COUNT). */
-static void record_of(uint32_t rank, uint32_t rank_count, const struct recorded *entries)
+static void record_of(uint32_t rank, uint32_t rank_count, uint64_t steps, const struct recorded *entries)
 {
     char path[64];
     eo_flight_recorder *recorder;
@@ -53,6 +53,7 @@ static void record_of(uint32_t rank, uint32_t rank_count, const struct recorded 
             .span = {.ready_ns = i + 1, .start_ns = entries[i].ended ? i + 1 : 0, .end_ns = entries[i].ended ? i + 2 : 0}};
         eo_flight_recorder_mark(recorder, entries[i].kind, 0, ring.count);
     }
+    eo_flight_recorder_finish(recorder, steps);
     eo_flight_recorder_destroy(&recorder);
     eo_timeline_fini(&ring);
 }
@@ -97,8 +98,8 @@ static bool tells(const char *line)
 /* The line about the missing rank, as the program prints it. */
 static bool says(const struct recorded *a, const struct recorded *b, const char *line)
 {
-    record_of(0, RANKS, a);
-    record_of(1, RANKS, b);
+    record_of(0, RANKS, 0, a);
+    record_of(1, RANKS, 0, b);
     return tells(line);
 }
 
@@ -121,7 +122,8 @@ int main(int argc, char **argv)
         near[] = {{EO_OP_ALL_GATHER, true}, {EO_OP_FORWARD, true}, END};
     tap(says(far, near, "rank 1 has not entered reduce-scatter of block.0 of step 1; rank 0 is in it\n"),
         "a rank that has not come to a collective is named, and it, and who is in it");
-    tap(tells("\noperations 0 ... 1 are the same on all ranks\n"), "so far the ranks agree");
+    tap(tells("\noperations 0 ... 1 are the same on all ranks\n") && !strstr(told, "no file of"),
+        "so far the ranks agree, and all are there");
     tap(tells("): last step 1, reduce-scatter of block.0, begun at ") &&
             tells("): last step 1, forward of block.0, done, begun at "),
         "each rank's last operation is told, and whether it is done");
@@ -148,9 +150,14 @@ int main(int argc, char **argv)
             tells("\nall ranks have entered all-gather of block.0 of step 1; rank 0 has no end of it yet\n"),
         "a collective that has not ended is told beside what was done later");
     tap(says(near, near, "\nno rank is in a collective\n"), "nor is one named where all have ended");
-    record_of(3, 12, near);
-    tap(tells("\nno file of ranks 0, 1, 2, 4, 5, 6, 7, 8 and 3 more\n"),
+    record_of(3, 12, 7, far);
+    tap(tells("\nno file of ranks 0, 1, 2, 4, 5, 6, 7, 8 and 3 more\n") &&
+            tells("and 3 more have not entered reduce-scatter of block.0 of step 1; rank 3 is in it\n"),
         "ranks without a file are named, the first eight of them");
+    tap(tells("; 7 steps finished\n"), "steps that left no operations are counted");
+    record_of(5, 12, 0, far);
+    tap(tells("of step 1; ranks 3, 5 are in it\n"), "and all who are in a collective");
+    unlink_file(5);
     unlink_file(3);
     const struct recorded reduced[] = {{EO_OP_ALL_REDUCE, false}, END};
     tap(says(reduced, reduced, "all ranks have entered all-reduce of ?[31m??31m\xc3\xa4 of step 1;"),

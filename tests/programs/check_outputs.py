@@ -9,6 +9,7 @@ import sys
 from html.parser import HTMLParser
 
 STEP_FIELDS = {"step", "loss", "grad_norm", "lr", "step_s", "tokens_per_s"}
+RECENT = 16  # steps that the progress is of
 SUMMARY_FIELDS = {"weights_hash", "arena_bytes", "planned_bytes", "lower_bound_bytes", "peak_rss_bytes",
                   "allocator_calls_per_step", "tokens_per_s", "step_s_median"}
 
@@ -37,7 +38,7 @@ def check_log(path, step_count=None):
 
 
 def check_report(path, log):
-    """What train prints at the end, the summary and the log's steps tell the same numbers."""
+    """What train prints at the end, the summary and the log's steps, of which there are over 64, tell the same numbers."""
     text = open(path, encoding="utf-8").read()
     steps, _, summary = read_log(log)
 
@@ -49,7 +50,8 @@ def check_report(path, log):
         assert match, pattern
         return [float(word) for word in match.groups()]
 
-    tokens, = found(r"^step: .*: (\d+) tokens$")
+    batch, seq, micro_batches, tokens = found(r"^step: (\d+) sequences? x (\d+) tokens a rank, (\d+) micro-batch(?:es)?: (\d+) tokens$")
+    assert tokens == batch * seq * micro_batches * found(r" (\d+) ranks? x ")[0]
     for step in steps + [{"step_s": summary["step_s_median"], **summary}]:
         near(step["tokens_per_s"] * step["step_s"], tokens)
     times, losses = [step["step_s"] for step in steps[1:]], [step["loss"] for step in steps]
@@ -71,11 +73,13 @@ def check_report(path, log):
     near(first, losses[0], 1e-4)
     near(last, statistics.mean(losses[-10:]), 1e-4)
     marks = re.findall(r"^ +(\d+\.\d+) \|( *\**.*)$", text, re.M)
-    near(marks[0][0], max(losses), 1e-3)
-    near(marks[-1][0], min(losses), 1e-3)
-    for column, loss in enumerate(losses):
+    count = len(losses)
+    means = [statistics.mean(losses[c * count // 64:(c + 1) * count // 64]) for c in range(64)]
+    near(marks[0][0], max(means), 1e-3)
+    near(marks[-1][0], min(means), 1e-3)
+    for column, loss in enumerate(means):
         level, = [float(value) for value, row in marks if row[1 + column:2 + column] == "*"]
-        assert abs(level - loss) <= (max(losses) - min(losses)) / 22 + 1e-3, (column, level, loss)
+        assert abs(level - loss) <= (max(means) - min(means)) / 22 + 1e-3, (column, level, loss)
     near(found(r"^           step 1 +(\d+)$")[0], len(steps), 0)
     planned, bound = found(r"^  planned +([\d.]+) MiB  \(lower bound ([\d.]+)\)$")
     near(planned, summary["planned_bytes"] / 2**20)
@@ -84,10 +88,28 @@ def check_report(path, log):
     near(sum(float(mib) for mib, _ in at_peak), bound)
     assert len(at_peak) > 4 and all(abs(40 * float(mib) / bound - len(bar)) <= 0.51 for mib, bar in at_peak), at_peak
     near(found(r"^  process, all ranks +([\d.]+) MiB resident at most in training$")[0], summary["peak_rss_bytes"] / 2**20)
-    ends = re.findall(r"^step +(\d+) / (\d+)   loss +([\d.]+) .* left ([\d:]+)$", text, re.M)
-    assert ends[0][0] == "1" and ends[-1][0] == ends[-1][1] == str(len(steps)) and ends[-1][3] == "0:00", ends
-    near(ends[0][2], losses[0], 1e-4)
-    near(ends[-1][2], losses[-1], 1e-4)
+    shown = progress_lines(text)
+    assert [line[:2] for line in (shown[0], shown[-1])] == [(1, count), (count, count)] and shown[-1][4] == 0, shown
+    for (_, _, loss, per_s, left), recent in (shown[0], steps[:1]), (shown[-1], steps[-RECENT:]):
+        step_s = statistics.mean(step["step_s"] for step in recent)
+        near(loss, recent[-1]["loss"], 1e-4)
+        near(per_s, tokens / step_s, 1e-3)
+        assert abs(left - step_s * (count - recent[-1]["step"])) <= 0.51, (left, step_s)
+
+
+def progress_lines(text):
+    """(step, steps, loss, tokens/s, seconds left) of each."""
+    lines = re.findall(r"^step +(\d+) / (\d+)   loss +([\d.]+) +(\d+) tokens/s.*   left (?:(\d+):)?(\d+):(\d\d)$", text, re.M)
+    assert all(minutes < "6" or not hours for *_, hours, minutes, _ in lines), lines
+    return [(int(step), int(steps), float(loss), int(per_s), 3600 * int(hours or 0) + 60 * int(minutes) + int(seconds))
+            for step, steps, loss, per_s, hours, minutes, seconds in lines]
+
+
+def check_left(path):
+    """Of a run of a million steps: hours."""
+    _, steps, _, per_s, left = progress_lines(open(path, encoding="utf-8").read())[0]
+    tokens = int(re.search(r"^step: .*: (\d+) tokens$", open(path, encoding="utf-8").read(), re.M).group(1))
+    assert left > 3600 and abs(left - tokens / per_s * (steps - 1)) < left / 100, (left, per_s)
 
 
 def check_same_losses(one, other):
@@ -175,15 +197,47 @@ def check_medians(modes, table):
         assert all(map(same, told, (middle(ratios), min(ratios), max(ratios)))), (name, told)
         for run in runs:
             assert run["timeline_steps"] == len(run["steps_s"]) - 1 and run["live_peak_bytes"] <= run["reserved_peak_bytes"], name
+            assert sum(run["categories"].values()) == run["lower_bound_bytes"], name
             assert (run["live_peak_bytes"] == run["arena_bytes"] == run["planned_bytes"]) == (name == "static"), name
-            assert all(0 < run["exposed_s"][kind] <= run["collective_s"][kind] for kind in ("all_gather", "reduce_scatter")), name
-    lines = {line[:40].rstrip(): line[40:] for line in table.split("\n")}
-    assert lines["weights_hash"].split() == [mode["weights_hash"] for mode in modes.values()], lines["weights_hash"]
+            assert all(0 < run["exposed_s"][kind] <= run["collective_s"][kind] for kind in ("all_gather", "reduce_scatter", "norm")), name
+    lines = {line[:40].rstrip(): [line[at:at + 25] for at in range(40, 40 + 25 * len(modes), 25)] for line in table.split("\n")}
+    check_rows(modes, lines)
+    assert all(row in lines for row in ROWS)
+
+
+def check_rows(modes, rows):
+    """A row is its name and a cell for each mode, which begins with a number or is -."""
+    assert [cell.strip() for cell in rows["weights_hash"]] == [mode["weights_hash"] for mode in modes.values()]
     for row, (key, scale) in ROWS.items():
-        cells = [re.match(r" *(-?[\d.]*)", lines[row][25 * mode:25 * mode + 25]).group(1) for mode in range(len(modes))]
-        for cell, (name, mode) in zip(cells, modes.items()):
-            wanted = mode.get(key, 0) * scale
-            assert abs((0 if cell == "-" else float(cell)) - wanted) <= 0.0051 * max(1, abs(wanted)) + 0.05, (row, name, cell, wanted)
+        for cell, (name, mode) in zip(rows.get(row, ()), modes.items()):
+            number, wanted = re.match(r" *(-|[\d.]+)", cell).group(1), mode.get(key, 0) * scale
+            assert abs((0 if number == "-" else float(number)) - wanted) <= 0.0051 * max(1, abs(wanted)) + 0.05, (row, name, cell, wanted)
+
+
+def check_pictures(modes, text):
+    """The page has the table's numbers, a line of steps for each run, and the spans of each mode's last run."""
+    rows = {row: re.findall("<td>(.*?)</td>", cells) for row, cells in re.findall("<tr><td>(.*?)</td>(.*?)</tr>", text)}
+    check_rows(modes, {row: cells for row, cells in rows.items() if len(cells) == len(modes)})
+    assert len(rows) > len(ROWS), rows.keys()
+    most = 1.05 * max(mode["step_s_p99"] for mode in modes.values())
+    lines = [[point.split(",") for point in points.split()] for points in re.findall('<polyline class="[a-z0-9]+" points="(.*?)"', text)]
+    runs = [run for mode in modes.values() for run in mode["runs"]]
+    assert len(lines) == len(runs)
+    for line, run in zip(lines, runs):
+        assert len(line) == len(run["steps_s"]) and float(line[0][0]) < float(line[-1][0])
+        assert all(abs((250 - float(y)) / 240 * most - step) < most / 2000 for (_, y), step in zip(line, run["steps_s"])), line
+    titles = re.findall(r'<rect class="k\d+" x="([\d.]+)" y="\d+" width="([\d.]+)" height="\d+"><title>(.*?), ([\d.]+) ms<', text)
+    spans = [span for mode in modes.values() for rank in mode["runs"][-1]["timeline"] for span in rank if span[4] > span[3]]
+    assert [(name, f"{(end - start) * 1e3:.3f}") for _, _, name, start, end, _ in spans] == [title[2:] for title in titles]
+    left, right, last = float(lines[0][0][0]), float(lines[0][-1][0]), max(end for *_, end, _ in spans)
+    for (x, wide, *_), (_, _, name, start, end, _) in zip(titles, spans):
+        drawn, length = (float(x) - left) / (right - left) * last, float(wide) / (right - left) * last
+        assert max(abs(drawn - start), abs(length - (end - start))) < last / 10000, (name, drawn, start, length)
+    for mode in modes.values():
+        live = f"live at most {mode['live_peak_bytes'] / 2**20:.1f} MiB, reserved {mode['reserved_peak_bytes'] / 2**20:.1f} MiB"
+        assert live in text, live
+    for name, count in modes["static"]["runs"][0]["categories"].items():
+        assert f"<title>{name}, {count / 2**20:.2f} MiB</title>" in text, name
 
 
 def check_comparison(json_path, html_path, run_count, table):
@@ -201,13 +255,22 @@ def check_comparison(json_path, html_path, run_count, table):
     assert static["ratio_to_static"] == 1 and static["copied_bytes_per_step"] == 0
     for run in static["runs"]:
         assert run["delayed_collectives"] > 0 and run["early_collectives"] == 0, run["early_collectives"]
+        assert len(run["start_delays"]) == run["collectives"], run["start_delays"]
         assert all(delay >= 0 and late >= 0 for _, delay, late in run["start_delays"]), run["start_delays"]
     assert 0 < static["simulated_s"] and static["measured_over_simulated"] > 0.9, static["simulated_s"]
     text = open(html_path, encoding="utf-8").read()
+    check_pictures(comparison["modes"], text)
     page = Page()
     page.feed(text)
     assert page.pictures == 3 and not page.outside, (page.pictures, page.outside)
     assert "http" not in text and not re.search(r"\b(nan|inf)\b", text), "an address, or no number, in the page"
+
+
+def check_sent(json_path):
+    """Four ranks: a ring sends 3/4 of what is gathered or scattered, in groups of two 1/2, then the shards are added up."""
+    comparison = json.load(open(json_path))
+    zero3, ddp, hsdp = (comparison["modes"][name]["sent_bytes_per_step"] for name in ("zero3", "ddp", "hsdp:2"))
+    assert abs(hsdp - (zero3 * 2 / 3 + ddp / 3)) < 0.02 * hsdp and 0 < ddp < zero3, (zero3, ddp, hsdp)
 
 
 def check_counts(path, log, json_path, mode):
@@ -279,6 +342,6 @@ def check_muon(path, json_path, html_path):
 
 
 if __name__ == "__main__":
-    {"log": check_log, "report": check_report, "same-losses": check_same_losses, "same-weights": check_same_weights, "trace": check_trace,
+    {"log": check_log, "report": check_report, "left": check_left, "same-losses": check_same_losses, "same-weights": check_same_weights, "trace": check_trace,
      "clocks": check_clocks, "learns": check_learns, "near-losses": check_near_losses, "comparison": check_comparison, "variants": check_variants,
-     "traffic": check_traffic, "counts": check_counts, "offload": check_offload, "muon": check_muon}[sys.argv[1]](*sys.argv[2:])
+     "traffic": check_traffic, "counts": check_counts, "sent": check_sent, "offload": check_offload, "muon": check_muon}[sys.argv[1]](*sys.argv[2:])

@@ -179,6 +179,13 @@ run 2 'config.json' --model .
 result $? 'a folder without a config'
 run 2 'folder' --model tiny --svg nowhere/plan.svg
 result $? 'a picture into a folder that is not there'
+echo '{"model_type": "gpt2", "n_layer": 1, "n_embd": 64, "n_head": 4, "vocab_size": 301}' >mine.json
+cp mine.json kept.json
+for option in --svg --html; do
+    run 2 "$option ./mine.json: already exists and is not a p" --model ./mine.json $option ./mine.json &&
+        cmp mine.json kept.json >>err
+    result $? "a config is not written over by $option"
+done
 (ulimit -f 8 && run 2 'File too large' --model tiny --json --svg cut.svg --html cut.html) && [ ! -e cut.html ]
 result $? 'a limit on the size of files is said, and leaves no half file'
 finish

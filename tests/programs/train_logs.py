@@ -24,8 +24,8 @@ from tap import finish, result, skip
 train, launch = (os.path.realpath(word) for word in sys.argv[1:])
 
 
-def run(*words, front=()):
-    options = ["--text", "text", "--model", "tiny", "--seq", "32", "--sample", "0", "--threads", "1", "--peak-seconds", "0"]
+def run(*words, front=(), text=("--text", "text")):
+    options = [*text, "--model", "tiny", "--seq", "32", "--sample", "0", "--threads", "1", "--peak-seconds", "0"]
     return subprocess.run([*front, train, *options, *words], capture_output=True, text=True, check=False, timeout=120)
 
 
@@ -222,6 +222,7 @@ def check_stopped_early_stop():
     lowest = min(validations, key=validations.get)
     saves = ("--checkpoint", "stopped", "--checkpoint-every", "1", "--keep", "2", "--log", "stopped.jsonl", "--resume")
     options = ["--text", "text", "--model", "tiny", "--seq", "32", "--sample", "0", "--threads", "1", "--peak-seconds", "0"]
+    run("--steps", "1", *words[2:], *saves)  # so that the run that is stopped goes on itself
     with subprocess.Popen([train, *options, *words, *saves], stdout=subprocess.PIPE, text=True) as first:
         for line in iter(first.stdout.readline, ""):
             if re.search(r"step +(\d+) / 400   loss on", line) and int(line.split()[1]) > lowest:
@@ -238,7 +239,7 @@ def check_stopped_early_stop():
     with open("stopped.csv", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["validation_loss"]]
     lines = open("stopped.jsonl", encoding="utf-8").read().split("\n")
-    result(done.returncode == 0 and "interrupted after step" in told and again.returncode == 0 and
+    result(done.returncode == 0 and f"interrupted after step {step} of 400" in told and again.returncode == 0 and
            log_of("stopped.jsonl")[0].keys() == steps.keys() and log_of("stopped.jsonl")[1] == validations and
            sum('"validation"' in line for line in lines) == len(validations) and made == [1, 0] and
            [int(row["step"]) for row in rows] == list(range(int(step), len(steps) + 1)),
@@ -278,6 +279,16 @@ def check_other_validation():
         os.remove("anew.jsonl")
         result((told in done.stderr) == anew and (lowest == 6) == anew and lowest > 0, f"held-back data of a run that goes on: {name}",
                [lowest, done.stderr])
+
+
+def check_sample():
+    """Without a tokenizer tokens are told by their numbers: the end of the data, and those behind it."""
+    write_tokens("line.bin", [number % 251 for number in range(4000)])
+    done = run("--tokens", "line.bin", "--steps", "1", "--sample", "5", text=())
+    told = re.search(r"\nsample, after 16 given tokens \(up to the mark\):\n([\d ]+) \|> ([\d ]+) \n", done.stdout)
+    given, made = ([int(word) for word in words.split()] for words in (told.groups() if told else ("", "")))
+    result(given == [number % 251 for number in range(3984, 4000)] and len(made) == 5 and len(set(made)) > 1,
+           "a sample of numbers is that of the tokens", (done.stdout + done.stderr).split("\n"))
 
 
 def check_neighbours():
@@ -375,6 +386,7 @@ with tempfile.TemporaryDirectory() as work:
     check_early_stop()
     check_stopped_early_stop()
     check_other_validation()
+    check_sample()
     check_neighbours()
     check_killed()
     check_other_programs()

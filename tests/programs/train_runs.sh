@@ -15,17 +15,17 @@ seq 1 4000 >text
 quick="--text text --model tiny --seq 32 --sample 0 --threads 1 --peak-seconds 0"
 
 # shellcheck disable=SC2086 # a list of words, here and below
-"$train" $quick --steps 8 --batch 12 --ranks 1 --val-every 4 --log one.jsonl >out 2>err
+"$train" $quick --steps 8 --batch 12 --ranks 1 --val-every 40 --log one.jsonl >out 2>err
 result $? 'one rank trains'
 "$python" "$check" log one.jsonl 8 >>out 2>>err
 result $? 'the log has its fields in every line and in the summary'
-"$train" $quick --steps 12 --batch 3 --micro-batches 2 --ranks 2 --peak-seconds 0.05 --log told.jsonl >out 2>err &&
+"$train" $quick --steps 100 --batch 2 --micro-batches 3 --ranks 2 --seq 16 --peak-seconds 0.05 --log told.jsonl >out 2>err &&
     "$python" "$check" report out told.jsonl 2>>err
 result $? 'the report, the summary and the steps of the log tell the same numbers'
 for split in '2 6 1' '3 4 1' '4 3 1' '2 2 3'; do
     # shellcheck disable=SC2086
     set -- $split
-    "$train" $quick --steps 8 --ranks "$1" --batch "$2" --micro-batches "$3" --val-every 4 --log other.jsonl \
+    "$train" $quick --steps 8 --ranks "$1" --batch "$2" --micro-batches "$3" --val-every 40 --log other.jsonl \
         >out 2>err && "$python" "$check" same-losses one.jsonl other.jsonl >>out 2>>err
     result $? "$1 ranks with $2 sequences in $3 micro-batches have the losses of one rank"
 done
@@ -92,8 +92,9 @@ pid=$!
 await_steps 5
 kill -INT $pid
 wait $pid
-[ $? = 0 ] && grep -q 'interrupted after step' out && "$python" "$check" log stopped.jsonl >>out 2>>err
-result $? 'Ctrl-C ends after the current step, with the summary, and exit status 0'
+[ $? = 0 ] && grep -q 'interrupted after step' out && "$python" "$check" log stopped.jsonl >>out 2>>err &&
+    "$python" "$check" left out 2>>err
+result $? 'Ctrl-C ends after the current step, with the summary, and exit status 0; how long it would have taken is told'
 rm stopped.jsonl
 # The second one some time behind the first, within a step, for which the link is slow. `within` puts processes around train.
 within=
@@ -230,6 +231,9 @@ result $? '--dropout: the same masks on other ranks, batches and micro-batches'
     grep -q '"weights_hash":null' no_hash.jsonl && ! "$train" $quick --steps 2 --hash maybe >out 2>err && grep -q 'give on or off' err
 result $? '--hash off leaves the hash of the weights out'
 
+"$train" $quick --steps 1 >out 2>err && [ "$(grep -c '| *\*$' out)" = 1 ] && grep -q '^loss: \([0-9.]*\) in the first step, \1 at the end$' out
+result $? 'the curve of a single step is a point'
+
 "$train" $quick --plan --log plan.jsonl >out 2>err && grep -q 'lower bound' out && [ ! -e plan.jsonl ]
 result $? '--plan prints the plan and writes nothing'
 
@@ -308,6 +312,9 @@ result $? 'headtohead --compare: strategies and units side by side, with what ea
 "$headtohead" --text text --model tiny --seq 32 --threads 1 --steps 4 --runs 1 --optimizer muon --compare zero2,zero3 --json m.json \
     --html m.html >out 2>err && "$python" "$check" muon v.json m.json m.html >>out 2>>err
 result $? 'headtohead counts what Muon sends, and its page has colours for it'
+"$headtohead" --text text --model 2x32x4 --seq 16 --threads 1 --steps 4 --ranks 4 --runs 1 --compare zero3,ddp,hsdp:2 --json s.json \
+    >out 2>err && "$python" "$check" sent s.json 2>>err
+result $? 'what groups send is within them, and over them'
 counted='--text text --model tiny --seq 32 --threads 1 --steps 4 --dtype bf16'
 "$headtohead" $counted --runs 1 --json b.json >out 2>err
 told=$?

@@ -72,12 +72,8 @@ static eo_status run(struct tool_reply *m, int *result, struct tool_problem *pro
         *result = differences ? TOOL_EXIT_FAILED : TOOL_EXIT_OK;
         return EO_OK;
     }
-    const struct tool_input inputs[] = {
-        {"--model", m->asked.model}, {"--verify", m->asked.verify_path}, {"--rates", m->asked.budget.rates_path}};
     EO_TRY(tool_check_writable("--svg", m->asked.svg_path, problem));
     EO_TRY(tool_check_writable("--html", m->asked.html_path, problem));
-    EO_TRY(tool_overwrite_no_input("--svg", m->asked.svg_path, inputs, 3, problem));
-    EO_TRY(tool_overwrite_no_input("--html", m->asked.html_path, inputs, 3, problem));
     EO_TRY(load_model(m, problem));
     if (tool_reply_is_estimate(m)) {
         EO_TRY(write_page(m, "--html", m->asked.html_path, true, problem));
