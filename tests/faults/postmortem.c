@@ -162,6 +162,16 @@ int main(int argc, char **argv)
     const struct recorded reduced[] = {{EO_OP_ALL_REDUCE, false}, END};
     tap(says(reduced, reduced, "all ranks have entered all-reduce of ?[31m??31m\xc3\xa4 of step 1;"),
         "what would command a terminal does not reach it");
+    struct recorded many[3 * ENTRIES + 1] = {{0}};
+    for (int i = 0; i < 3 * ENTRIES; i++)
+        many[i] = (struct recorded){EO_OP_FORWARD, true};
+    many[ENTRIES + 6] = (struct recorded)END;
+    tap(says(many, gpu_near, "\nthe ranks are too far apart for the recorders: no operation is in all of them\n"),
+        "a recorder keeps the last operations: those before are not compared");
+    record_of(0, RANKS, 0, many);
+    many[ENTRIES + 2] = (struct recorded)END;
+    record_of(1, RANKS, 0, many);
+    tap(tells("\noperations 6 ... 65 are the same on all ranks\n"), "those that all ranks keep are");
     record_sparse();
     tap(tells("operations 0 ... 999999 are the same on all ranks\n"), "a sparse file of one of 65,536 ranks is told at once");
     for (uint32_t r = 0; r < RANKS; r++)

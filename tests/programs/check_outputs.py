@@ -90,6 +90,7 @@ def check_report(path, log):
     near(found(r"^  process, all ranks +([\d.]+) MiB resident at most in training$")[0], summary["peak_rss_bytes"] / 2**20)
     shown = progress_lines(text)
     assert [line[:2] for line in (shown[0], shown[-1])] == [(1, count), (count, count)] and shown[-1][4] == 0, shown
+    assert len(shown) <= 2 + sum(step["step_s"] for step in steps) / 5, "a line each five seconds"
     for (_, _, loss, per_s, left), recent in (shown[0], steps[:1]), (shown[-1], steps[-RECENT:]):
         step_s = statistics.mean(step["step_s"] for step in recent)
         near(loss, recent[-1]["loss"], 1e-4)

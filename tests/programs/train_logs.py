@@ -10,6 +10,7 @@ import glob
 import json
 import math
 import os
+import pty
 import re
 import shutil
 import struct
@@ -291,6 +292,24 @@ def check_sample():
            "a sample of numbers is that of the tokens", (done.stdout + done.stderr).split("\n"))
 
 
+def check_terminal():
+    """A terminal has one line of progress, written over; a loss on held-back data has a line of its own."""
+    options = ["--text", "text", "--model", "tiny", "--seq", "32", "--sample", "0", "--threads", "1", "--peak-seconds", "0", "--steps", "3"]
+    ours, its = pty.openpty()
+    with subprocess.Popen([train, *options, "--val-every", "3"], stdout=its, stderr=subprocess.DEVNULL) as running:
+        os.close(its)
+        text = b""
+        try:
+            while part := os.read(ours, 65536):
+                text += part
+        except OSError:  # the end, as Linux tells it
+            pass
+    os.close(ours)
+    line = r"\rstep     {} / 3   loss [^\r\n]* left \d+:\d\d\033\[K"
+    wanted = line.format(1) + f"({line.format(2)})?" + line.format(3) + r"\r\033\[Kstep     3 / 3   loss on held-back text [\d.]+\r\n"
+    result(running.returncode == 0 and re.search(wanted, text.decode()) is not None, "a terminal has one line of progress", [text])
+
+
 def check_neighbours():
     """A table that is continued leaves a file beside it as it is."""
     words = ("--steps", "2", "--checkpoint", "beside", "--csv", "beside.csv")
@@ -387,6 +406,7 @@ with tempfile.TemporaryDirectory() as work:
     check_stopped_early_stop()
     check_other_validation()
     check_sample()
+    check_terminal()
     check_neighbours()
     check_killed()
     check_other_programs()

@@ -15,7 +15,7 @@ seq 1 4000 >text
 quick="--text text --model tiny --seq 32 --sample 0 --threads 1 --peak-seconds 0"
 
 # shellcheck disable=SC2086 # a list of words, here and below
-"$train" $quick --steps 8 --batch 12 --ranks 1 --val-every 40 --log one.jsonl >out 2>err
+"$train" $quick --steps 8 --batch 12 --ranks 1 --val-every 4 --log one.jsonl >out 2>err
 result $? 'one rank trains'
 "$python" "$check" log one.jsonl 8 >>out 2>>err
 result $? 'the log has its fields in every line and in the summary'
@@ -25,7 +25,7 @@ result $? 'the report, the summary and the steps of the log tell the same number
 for split in '2 6 1' '3 4 1' '4 3 1' '2 2 3'; do
     # shellcheck disable=SC2086
     set -- $split
-    "$train" $quick --steps 8 --ranks "$1" --batch "$2" --micro-batches "$3" --val-every 40 --log other.jsonl \
+    "$train" $quick --steps 8 --ranks "$1" --batch "$2" --micro-batches "$3" --val-every 4 --log other.jsonl \
         >out 2>err && "$python" "$check" same-losses one.jsonl other.jsonl >>out 2>>err
     result $? "$1 ranks with $2 sequences in $3 micro-batches have the losses of one rank"
 done
@@ -40,7 +40,7 @@ for memory in dynamic:malloc dynamic:pool; do
 done
 
 "$train" $quick --steps 6 --ranks 2 --dtype bf16 --reduce bf16 --log static.jsonl >out 2>err &&
-    grep -q 'computed in bf16, reduced in bf16' out
+    grep -q 'computed in bf16, reduced in bf16' out && ! grep -q '^strategy' out
 result $? 'training in bf16 says so'
 "$train" $quick --steps 6 --ranks 2 --dtype bf16 --gather float8 --log narrow.jsonl >out 2>err &&
     grep -q 'computed in bf16, gathered in float8, reduced in fp32' out
@@ -54,7 +54,7 @@ told=0
 # shellcheck disable=SC2086 # words of options
 while IFS='|' read -r strategy others words; do
     "$train" $quick --steps 1 --ranks 4 --reduce bf16 --strategy "$strategy" $others >out 2>err &&
-        grep -q "reduced in $words, steps" out && grep -q 'kernels: those in plain C, a few times slower' out || told=1
+        grep -q "reduced in $words, steps" out && grep -q "^strategy $strategy: a copy of the weights lies in groups of " out && grep -q 'kernels: those in plain C, a few times slower' out || told=1
 done <<'END'
 zero2|--micro-batches 2|bf16
 zero1||bf16
@@ -69,6 +69,12 @@ for memory in dynamic:malloc dynamic:pool; do
         "$python" "$check" same-weights static.jsonl dynamic.jsonl >>out 2>>err
     result $? "in bf16 too, $memory ends with the bits of static"
 done
+
+"$train" $quick --steps 2 --ranks 2 --offload-layers all --offload-folder . --log offloaded.jsonl >out 2>err &&
+    mib=$(sed -n 's/^offload: \([0-9.]*\) MiB a rank on disk in \., read and written once a step$/\1/p' out) &&
+    sed -n 's/.*"disk_bytes":\([0-9]*\),"io_bytes_per_step":\([0-9]*\).*/\1 \2/p' offloaded.jsonl |
+    awk -v mib="$mib" '{ good = $2 == 2 * $1 && mib == sprintf("%.1f", $1 / 1048576) } END { exit !good }'
+result $? 'bytes on disk are told, and moved twice a step'
 
 "$train" --text text --model tiny --seq 32 --sample 0 --peak-seconds 0 --steps 2 --ranks 2 --threads "$(nproc)" \
     >out 2>err && grep -q 'warning: .*more threads than' err
@@ -305,6 +311,9 @@ result $? 'its JSON has the figures of every mode and run, its page stands alone
 "$headtohead" --text text --model 2x32x4 --seq 16 --threads 1 --steps 4 --runs 1 --offload-layers all --offload-folder . \
     --dynamic-offload --json o.json >out 2>err && "$python" "$check" offload o.json >>out 2>>err && grep -q '^All runs end with the same weights' out && grep -q '^offloaded of a rank  *0\.[0-9]* MiB  *0\.[0-9]* MiB' out
 result $? 'headtohead --dynamic-offload beside layers that are offloaded by plan'
+"$headtohead" --text text --model tiny --seq 32 --threads 1 --steps 9 --runs 1 --lr 1e25 --clip 0 >out 2>err
+[ $? = 1 ] && grep -q 'step [0-9]*, rank [0-9]*: .*loss is .*(.*)' err && ! grep -q '^All runs' out
+result $? 'a run of headtohead that fails is told, and ends it with exit status 1'
 variants=ddp,zero2,zero3,one-unit,blocks:2,auto-wrap:1MiB,dynamic:malloc
 "$headtohead" --text text --model tiny --seq 32 --threads 1 --steps 6 --runs 1 --compare $variants --json v.json --html v.html \
     >out 2>err && ! grep -q null out && "$python" "$check" variants v.json v.html $variants >>out 2>>err
