@@ -86,7 +86,7 @@ static void record_sparse(void)
 static bool tells(const char *line)
 {
     char command[600];
-    snprintf(command, sizeof(command), "timeout 20 '%s' '%s'", program, folder);
+    snprintf(command, sizeof(command), "timeout 20 '%s' '%s' 2>&1", program, folder);
     FILE *output = popen(command, "r");
     told[output ? fread(told, 1, sizeof(told) - 1, output) : 0] = '\0';
     const bool good = output && pclose(output) == 0 && strstr(told, line);
@@ -162,6 +162,11 @@ int main(int argc, char **argv)
     const struct recorded reduced[] = {{EO_OP_ALL_REDUCE, false}, END};
     tap(says(reduced, reduced, "all ranks have entered all-reduce of ?[31m??31m\xc3\xa4 of step 1;"),
         "what would command a terminal does not reach it");
+    char path[64];
+    snprintf(path, sizeof(path), "%s/\x1b[31m.flight", folder);
+    FILE *file = fopen(path, "w");
+    tap(file && fclose(file) == 0 && tells("/?[31m.flight: ") && !strchr(told, '\x1b'), "nor does the name of a file");
+    unlink(path);
     struct recorded many[3 * ENTRIES + 1] = {{0}};
     for (int i = 0; i < 3 * ENTRIES; i++)
         many[i] = (struct recorded){EO_OP_FORWARD, true};

@@ -239,6 +239,23 @@ Test(run_parts, threads_are_a_rank_s_part_of_what_it_may_run_on)
 }
 
 /* Method: the sample's text, printed into a file. */
+/* What is printed; without a tokenizer, of bytes. */
+static void print_sample(char *text, size_t bytes, const int32_t *tokens, uint32_t prompt_count, uint32_t count,
+                         const struct tool_tokenizer *tokenizer)
+{
+    FILE *file = tmpfile();
+    fflush(stdout);
+    const int before = dup(1);
+    dup2(fileno(file), 1);
+    tool_report_sample(tokens, prompt_count, count, !tokenizer, tokenizer);
+    fflush(stdout);
+    dup2(before, 1);
+    close(before);
+    rewind(file);
+    text[fread(text, 1, bytes - 1, file)] = '\0';
+    fclose(file);
+}
+
 Test(run_parts, a_sample_shows_characters_and_numbers_of_what_controls_a_terminal)
 {
     static const struct {
@@ -259,20 +276,16 @@ Test(run_parts, a_sample_shows_characters_and_numbers_of_what_controls_a_termina
         const uint32_t count = (uint32_t)strlen(cases[i].bytes);
         for (uint32_t k = 0; k < count; k++)
             tokens[k] = (unsigned char)cases[i].bytes[k];
-        FILE *file = tmpfile();
-        fflush(stdout);
-        const int before = dup(1);
-        dup2(fileno(file), 1);
-        tool_report_sample(tokens, 0, count, true, NULL);
-        fflush(stdout);
-        dup2(before, 1);
-        close(before);
-        rewind(file);
-        text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
-        fclose(file);
+        print_sample(text, sizeof(text), tokens, 0, count, NULL);
         snprintf(wanted, sizeof(wanted), "|>%s\n", cases[i].shown);
         cr_assert(strstr(text, wanted), "%s", text);
     }
+    /* A character may be of two tokens, and its first half the last one. */
+    const struct tool_tokenizer tokenizer = {
+        .count = 3, .begins = (uint32_t[]){0, 2, 3, 5}, .bytes = (char[]){"a\xc3\xbc\x1b!"}};
+    char text[512] = "";
+    print_sample(text, sizeof(text), (const int32_t[]){2, 0, 1, 2, 0}, 1, 4, &tokenizer);
+    cr_assert_str_eq(text, "\nsample, after 1 given token (up to the mark):\n\\x1b!|>a\xc3\xbc\\x1b!a\\xc3\n");
 }
 
 Test(run_parts, the_hash_is_64_bit_fnv_1a)
