@@ -30,6 +30,52 @@ result $? 'formulae are shown with their numbers'
 run 0 'roundup128(7 x 1000 / 3) x roundup64(50257) x 2' --model gpt2 --batch 7 --seq 1000 --head-chunks 3 --explain &&
     [ "$(awk '$1 == "head.logits" { print $4 }' out)" = $((2432 * 50304 * 2)) ]
 result $? "a GPU's head: 64 words, 128 tokens of a piece; GPUs' kernels are planned in every build"
+cat >formulae.py <<'END'
+import math, re, subprocess, sys
+
+
+def roundup(number, multiple):
+    return -(-number // multiple) * multiple
+
+
+def value(text):
+    text = re.sub(r"roundup(\d+)\(([^()]*)\)", r"roundup(\2, \1)", text.replace(" x ", " * "))
+    return eval(text.replace("ceil(", "math.ceil("))
+
+
+words = sys.argv[2:]
+lines = subprocess.run([sys.argv[1], *words, "--explain"], stdout=subprocess.PIPE, text=True, check=True).stdout.split("\n")
+rows = [re.match(r"    (\S.*?) +\d+ x +(\d+)  \S[a-z ]*?  +.*?= (?!\d+, )(.*?)(, .*)?$", line) for line in lines]
+wrong = [row.group(0) for row in rows if row and value(row.group(3)) != int(row.group(2))]
+shards = [re.match(r"      \S.* (\d+) x S = roundup\((.*)\) / (\d+) = (\d+)$", line) for line in lines]
+wrong += [row.group(0) for row in shards if row and roundup(*map(int, row.group(2).split(", "))) // int(row.group(3)) != int(row.group(4))]
+total = sum(int(row.group(1)) * int(row.group(4)) for row in shards if row)
+told = [int(number) for line in lines for number in re.findall(r"^      sum of S.*? = (\d+):", line)]
+assert sum(map(bool, rows)) > 20 and sum(map(bool, shards)) > 1 and told and sum(told) == total and not wrong, (words, told, total, wrong)
+END
+explained=0
+small='--model qwen3-0.6b --set num_hidden_layers=3 --ranks 8 --seq 512'
+while read -r words; do
+    # shellcheck disable=SC2086 # a list of words
+    "$python" formulae.py "$memplan" $small $words >out 2>err || break
+    explained=$((explained + 1))
+done <<'END'
+--strategy hsdp:2 --micro-batches 2
+--strategy zero1 --micro-batches 2 --reduce bf16
+--gather float8
+--norms fp32 --granularity half
+--lora 8 --frozen mxfp8 --recompute cheap
+--optimizer adamw8bit --ema 0.9 --batch 3 --head-chunks 2
+--optimizer muon --dropout 0.1
+--kernels cpu --dtype fp32 --recompute all
+--offload-layers all --offload-gradients
+END
+[ $explained = 9 ]
+result $? "formulae come to the bytes of their rows ($explained of 9)"
+# shellcheck disable=SC2086
+run 0 "low halves 2 S and the optimizer's arrays, each in multiples of 4096" $small --offload-layers all --offload-gradients --explain &&
+    grep -q 'gradients 4 S [0-9]*, optimizer 2 x 4 S [0-9]* (of offloaded layers their slots)$' out && ! grep -q 'offload.*= ' out
+result $? 'offloaded state is no shard of its own'
 run 0 'planned, not run' --model mixtral-8x7b
 result $? 'a family without kernels is said to be planned, not run'
 

@@ -75,7 +75,8 @@ struct tool_layer_line *tool_layer_lines(const struct tool_memplan *memplan, uin
             continue;
         struct tool_layer_line *line = &lines[place.layer];
         line->elements += info.element_count;
-        line->word_padding += info.padding;
+        line->more_elements +=
+            info.padding + (info.fp32 && memplan->summary.params.dtype == EO_DTYPE_BF16 ? info.element_count : 0);
         line->is_frozen = line->is_frozen && info.frozen;
     }
     return lines;

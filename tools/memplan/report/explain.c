@@ -203,6 +203,17 @@ static void formula_of(const struct numbers *n, const struct tool_model_config *
         snprintf(text, text_bytes, "S + S / 64 = %" PRIu64 " + %" PRIu64, bytes / 260 * 256, bytes / 260 * 4);
         return;
     }
+    if (strncmp(plain, "offload.slot", 12) == 0 || strncmp(plain, "gradient.offload", 16) == 0) {
+        snprintf(text, text_bytes, "what the largest layer in it has on disk, and 4096");
+        return;
+    }
+    if (strncmp(plain, "disk.", 5) == 0 && category <= EO_CATEGORY_OPTIMIZER) {
+        snprintf(text, text_bytes, "%s in multiples of 4096",
+                 category == EO_CATEGORY_GRADIENT ? "4 S"
+                 : n->e == 2                      ? "low halves 2 S and the optimizer's arrays, each"
+                                                  : "the optimizer's arrays, each");
+        return;
+    }
     const bool is_sum = strncmp(plain, "sum.", 4) == 0; /* zero1's: whole */
     const uint64_t element_bytes = category == EO_CATEGORY_GATHER_BUFFER || category == EO_CATEGORY_COMPUTE_SHARD ? n->e
                                    : category == EO_CATEGORY_GRADIENT_BUFFER                                      ? n->r
@@ -272,19 +283,22 @@ static void print_shards(FILE *out, const struct tool_memplan_view *view)
         fprintf(out, "    a copy lies in groups of G = %u of the W ranks: in the formulas of weights and their state below, W "
                 "is G\n",
                 p->shard_group);
-    fprintf(out, "    a shard is S = roundup(n, W A) / W elements, A = %" PRIu64 " (%u bytes in bf16); parameters of a layer lie "
-            "on %d elements%s, so n is at least their sum; a GPU's kernels want the head's words in multiples of 64\n", align,
-            (uint32_t)align * 2, narrow ? 256 : 16, p->float8_frozen ? ", those in mxfp8 on 32" : "");
+    fprintf(out,
+            "    a shard is S = roundup(n, W A) / W elements, A = %" PRIu64 " (%u bytes in bf16); parameters of a layer lie "
+            "on %d elements%s, so n is at least their sum%s; a GPU's kernels want the head's words in multiples of 64\n",
+            align, (uint32_t)align * 2, narrow ? 256 : 16, p->float8_frozen ? ", those in mxfp8 on 32" : "",
+            view->memplan->settings.plan.fp32_norms ? ", with norms in fp32 twice" : "");
     uint64_t sum = 0, frozen = 0;
     for (uint32_t i = 0, j; lines && i < count; i = j) {
         const struct tool_layer_line *line = &lines[i];
-        for (j = i + 1; j < count && line->elements == lines[j].elements && line->word_padding == lines[j].word_padding &&
-                        line->is_part == lines[j].is_part; j++) {
+        for (j = i + 1; j < count && line->elements == lines[j].elements && line->more_elements == lines[j].more_elements &&
+                        line->is_part == lines[j].is_part;
+             j++) {
         }
         const uint64_t shard = line->padded_elements / line->ranks;
         *(line->is_frozen ? &frozen : &sum) += (j - i) * shard;
         fprintf(out, "      %-20s %u x S = roundup(%" PRIu64 ", %" PRIu64 ") / %u = %" PRIu64 "\n", line->name, j - i,
-                line->elements + line->word_padding, align * line->ranks, line->ranks, shard);
+                line->elements + line->more_elements, align * line->ranks, line->ranks, shard);
     }
     free(lines);
     const eo_plan_summary *s = &view->memplan->summary;
@@ -298,12 +312,14 @@ static void print_shards(FILE *out, const struct tool_memplan_view *view)
     if (frozen)
         fprintf(out, "      sum of S of frozen weights = %" PRIu64 ": %u S each%s, no gradients and no optimizer state\n", frozen,
                 (uint32_t)eo_dtype_bytes(p->dtype), p->float8_frozen ? ", those in mxfp8 33/32 S" : "");
-    fprintf(out, "      sum of S%s = %" PRIu64 ": master%s %" PRIu64 ", gradients 4 S%s %" PRIu64 ", optimizer%s %s %" PRIu64
-            "\n", frozen ? " of trained weights" : "", sum, p->dtype == EO_DTYPE_BF16 ? " 2 S (low halves; compute uses the high ones)" : " 4 S",
+    fprintf(out,
+            "      sum of S%s = %" PRIu64 ": master%s %" PRIu64 ", gradients 4 S%s %" PRIu64 ", optimizer%s %s %" PRIu64 "%s\n",
+            frozen ? " of trained weights" : "", sum,
+            p->dtype == EO_DTYPE_BF16 ? " 2 S (low halves; compute uses the high ones)" : " 4 S",
             p->dtype == EO_DTYPE_BF16 ? s->category_bytes[EO_CATEGORY_MASTER] : 4 * sum,
-            s->category_bytes[EO_CATEGORY_GRADIENT] > 4 * sum ? " and their whole sums" : "",
+            s->category_bytes[EO_CATEGORY_GRADIENT] > 4 * sum && !p->offload_gradients ? " and their whole sums" : "",
             s->category_bytes[EO_CATEGORY_GRADIENT], p->ema ? " and average" : "", state,
-            s->category_bytes[EO_CATEGORY_OPTIMIZER]);
+            s->category_bytes[EO_CATEGORY_OPTIMIZER], p->offload_layers ? " (of offloaded layers their slots)" : "");
 }
 
 struct placed {
