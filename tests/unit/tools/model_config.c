@@ -280,6 +280,11 @@ Test(model_config, blocks_of_planned_families_differ_as_published)
     cr_assert_geq(parse("{\"model_type\":\"deepseek_v3\",\"first_k_dense_replace\":2,\"n_shared_experts\":3}"), 0);
     cr_assert(!tool_config_has_experts(&config, 1) && tool_config_has_experts(&config, 2));
     cr_assert(config.shared_width == 3 * 2048 && config.head_size == 192 && config.kv_head_count == 128);
+    cr_assert_geq(
+        parse("{\"model_type\":\"qwen2_moe\",\"num_hidden_layers\":6,\"decoder_sparse_step\":3,\"mlp_only_layers\":[5]}"), 0,
+        "%s", problem.text);
+    for (uint32_t l = 0; l < 6; l++) /* the third of each three, but the last */
+        cr_assert_eq(tool_config_has_experts(&config, l), l == 2, "%u", l);
 }
 
 /* Goal: flops of attention's core follow windows, low ranks and linear attention. Method: by hand. */
@@ -363,6 +368,9 @@ Test(model_config, aliases_are_the_fields_they_name)
     static const char *const sets[] = {"hidden_size=32", "n_layer=3"};
     cr_assert_geq(tool_model_config_parse(&config, "c", text, strlen(text), sets, 2, &problem), 0, "%s", problem.text);
     cr_assert(config.context == 2048 && config.width == 32 && config.mlp_width == 128 && config.layer_count == 3);
+    static const char *const layers[] = {"num_hidden_layers=4"};
+    cr_assert_geq(tool_model_config_parse(&config, "c", text, strlen(text), layers, 1, &problem), 0, "%s", problem.text);
+    cr_assert_eq(config.layer_count, 4);
     cr_assert_str_empty(config.unknown);
     cr_assert_lt(parse("{\"model_type\":\"mixtral\",\"num_experts\":16,\"num_local_experts\":8}"), 0);
     cr_assert(strstr(problem.text, "num_experts is 16 but num_local_experts is 8"), "%s", problem.text);

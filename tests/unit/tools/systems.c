@@ -176,6 +176,10 @@ Test(systems, adapters_are_trained_alone)
     struct tool_system_settings s = settings_of(1);
     const uint64_t all = tool_model_config_parameters(&config), adapters = 32 * tool_adapter_elements(&shape, &s.layout, 16);
     cr_assert_eq(adapters, 41943040);
+    s.layout.tensor = 2; /* halves one side of each product */
+    cr_assert_eq(tool_adapter_elements(&shape, &s.layout, 16),
+                 16 * (41943040 / 32 / 16 + 7 * 4096) / 2); /* seven of 4096 stay whole */
+    s.layout.tensor = 1;
     s.run.lora_rank = 16;
     s.strategy = EO_STRATEGY_ZERO1;
     cr_assert_eq(tool_system_estimate(TOOL_SYSTEM_MEGATRON, &shape, &s).state_bytes, 2 * all + 18 * adapters);
