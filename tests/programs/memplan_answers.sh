@@ -76,6 +76,11 @@ result $? "formulae come to the bytes of their rows ($explained of 9)"
 run 0 "low halves 2 S and the optimizer's arrays, each in multiples of 4096" $small --offload-layers all --offload-gradients --explain &&
     grep -q 'gradients 4 S [0-9]*, optimizer 2 x 4 S [0-9]* (of offloaded layers their slots)$' out && ! grep -q 'offload.*= ' out
 result $? 'offloaded state is no shard of its own'
+# Two slots for 4 x 155583488 bytes of gradients, of which the tied head's are live; whole weights need none.
+run 0 'would take 1.159 GiB all the time; with rows of their own 0.580 GiB of buffers are live at the peak, a saving of 0.580 GiB' \
+    --model qwen3-0.6b --ranks 8 --seq 512 --strategy zero2 --explain && grep -q 'whole weights, .*: 1.110 GiB' out &&
+    run 0 'whole weights, ' --model qwen3-0.6b --ranks 8 --seq 512 --strategy zero2 --lora 8 --explain && ! grep -q 'sets them' out
+result $? 'weights that stay whole are no buffers'
 run 0 'planned, not run' --model mixtral-8x7b
 result $? 'a family without kernels is said to be planned, not run'
 

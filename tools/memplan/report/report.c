@@ -48,8 +48,14 @@ static uint64_t state_bytes(const eo_plan_summary *s)
            s->category_bytes[EO_CATEGORY_GRADIENT] + s->category_bytes[EO_CATEGORY_OPTIMIZER];
 }
 
-/* Buffers, were there slots of one size for all layers: frozen parts have slots of their own, and no gradients. */
-static uint64_t bytes_alike(const eo_plan_summary *s, const struct tool_layer_line *lines, uint32_t count)
+struct buffer_bytes {
+    uint64_t slots, gather_slots /* of these */, edges, whole;
+};
+
+/* Buffers, were there slots of one size for all layers: frozen parts have slots of their own, and no gradients. Whole weights
+ * are gathered in their place, but for the slots of float8. */
+static uint64_t bytes_alike(const eo_plan_summary *s, const struct tool_layer_line *lines, uint32_t count,
+                            const struct buffer_bytes *bytes)
 {
     uint64_t gathered[2] = {0, 0}, gradient = 0, widened = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -61,16 +67,17 @@ static uint64_t bytes_alike(const eo_plan_summary *s, const struct tool_layer_li
             widened = line->padded_elements;
     }
     const uint32_t gathers = s->params.shard_group > 1 ? s->params.gather_slots : 0;
-    return gathers * (gathered[0] + gathered[1]) + widened * eo_dtype_bytes(s->params.dtype) +
+    const uint64_t alike = gathers * (gathered[0] + gathered[1]) + widened * eo_dtype_bytes(s->params.dtype);
+    return (bytes->whole ? bytes->gather_slots : alike) +
            s->params.gradient_slots * gradient * eo_dtype_bytes(s->params.reduce_dtype);
 }
 
 /* Which layer the slots are as large as, and what it would be were embedding and head treated otherwise. */
-static void print_treatments(FILE *out, const struct tool_memplan *m, uint64_t edges)
+static void print_treatments(FILE *out, const struct tool_memplan *m, const struct buffer_bytes *bytes)
 {
     const eo_plan_summary *s = &m->summary;
     const uint64_t live = s->category_bytes_at_peak[EO_CATEGORY_GATHER_BUFFER] +
-                          s->category_bytes_at_peak[EO_CATEGORY_GRADIENT_BUFFER];
+                          s->category_bytes_at_peak[EO_CATEGORY_GRADIENT_BUFFER] - bytes->whole;
     uint32_t count, largest = 0, block = 0;
     struct tool_layer_line *lines = tool_layer_lines(m, &count);
     for (uint32_t i = 0; lines && i < count; i++) {
@@ -79,11 +86,11 @@ static void print_treatments(FILE *out, const struct tool_memplan *m, uint64_t e
                                                          lines[i].padded_elements > lines[block].padded_elements))
             block = i;
     }
-    if (lines && !edges)
+    if (lines && !bytes->edges && !bytes->whole)
         fprintf(out, "  %s sets them: it is the largest layer, and embedding and head go through slots of its size\n",
                 lines[largest].name);
-    if (lines && edges) {
-        const uint64_t alike = bytes_alike(s, lines, count);
+    if (lines && bytes->edges) {
+        const uint64_t alike = bytes_alike(s, lines, count, bytes);
         fprintf(out,
                 "  %s sets the slots; the largest layer is %s: slots of its size, for all layers, would take %.3f GiB all the "
                 "time; with rows of their own %.3f GiB of buffers are live at the peak, a saving of %.3f GiB\n",
@@ -98,7 +105,7 @@ static void print_buffers(FILE *out, const struct tool_memplan *m)
     const eo_plan_summary *s = &m->summary;
     uint64_t state = state_bytes(s);
     uint64_t buffers = s->category_bytes[EO_CATEGORY_GATHER_BUFFER] + s->category_bytes[EO_CATEGORY_GRADIENT_BUFFER];
-    uint64_t slots = 0, edges = 0, whole = 0;
+    struct buffer_bytes bytes = {0};
     for (uint32_t r = 0; r < s->row_count; r++) {
         eo_plan_row row;
         if (eo_plan_get_row(m->plan, r, &row) < 0 ||
@@ -106,20 +113,21 @@ static void print_buffers(FILE *out, const struct tool_memplan *m)
             continue;
         const bool is_slot = strstr(row.name, ".slot") || strcmp(row.name, "gather.widened") == 0 ||
                              strcmp(row.name, "gather.frozen.widened") == 0;
-        *(row.always_live ? &whole : is_slot ? &slots : &edges) += row.bytes;
+        *(row.always_live ? &bytes.whole : is_slot ? &bytes.slots : &bytes.edges) += row.bytes;
+        bytes.gather_slots += !row.always_live && is_slot && row.category == EO_CATEGORY_GATHER_BUFFER ? row.bytes : 0;
     }
-    buffers -= whole < buffers ? whole : buffers; /* weights that stay are no buffers */
-    state += whole;
-    if (whole)
-        fprintf(out, "\n  whole weights, gathered after each update: %.3f GiB\n", tool_gib(whole));
+    buffers -= bytes.whole; /* weights that stay are no buffers */
+    state += bytes.whole;
+    if (bytes.whole)
+        fprintf(out, "\n  whole weights, gathered after each update: %.3f GiB\n", tool_gib(bytes.whole));
     fprintf(out, "\n  buffers: slots for the blocks %.3f GiB, rows of their own for embedding and head %.3f GiB\n",
-            tool_gib(slots), tool_gib(edges));
-    if (slots)
-        print_treatments(out, m, edges);
+            tool_gib(bytes.slots), tool_gib(bytes.edges));
+    if (bytes.slots)
+        print_treatments(out, m, &bytes);
     const double ratio = state ? (double)buffers / (double)state : 0;
-    fprintf(out, "  buffers / %s: %.2f%s\n", whole ? "state" : "sharded state", ratio,
+    fprintf(out, "  buffers / %s: %.2f%s\n", bytes.whole ? "state" : "sharded state", ratio,
             ratio > 1 ? "  WARNING: the buffers exceed the sharded state; use fewer slots, --granularity half or fewer ranks"
-                        : "");
+                      : "");
 }
 
 /* --- phases ------------------------------------------------------------------------------------------------------- */
