@@ -257,6 +257,7 @@ def check_comparison(json_path, html_path, run_count, table):
     for run in static["runs"]:
         assert run["delayed_collectives"] > 0 and run["early_collectives"] == 0, run["early_collectives"]
         assert len(run["start_delays"]) == run["collectives"], run["start_delays"]
+        assert run["delayed_collectives"] % (2 * (run["collectives"] - 1)) == 0, "of two ranks each but the norms'"
         assert all(delay >= 0 and late >= 0 for _, delay, late in run["start_delays"]), run["start_delays"]
     assert 0 < static["simulated_s"] and static["measured_over_simulated"] > 0.9, static["simulated_s"]
     text = open(html_path, encoding="utf-8").read()

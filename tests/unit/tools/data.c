@@ -291,6 +291,8 @@ Test(data, shuffled_token_files_give_each_piece_once_a_pass_however_ranks_share_
     data.origin_sequence = 18;
     gather_step(&data, &shapes[1], 3, other);
     cr_assert_arr_eq(own, other, sizeof(own));
+    cr_assert_eq(tool_data_check(&data, &(struct tool_batch_shape){9, 30, 8, 1}, false, &problem), EO_OK); /* each rank draws its own */
+    cr_assert_lt(tool_data_check(&data, &(struct tool_batch_shape){1, 31, 8, 1}, false, &problem), 0);
     tool_data_fini(&data);
 }
 
