@@ -42,8 +42,8 @@ def check_report(path, log):
     text = open(path, encoding="utf-8").read()
     steps, _, summary = read_log(log)
 
-    def near(a, b, share=0.006):
-        assert abs(float(a) - b) <= share * abs(b) + 0.0051, (a, b)
+    def near(a, b, share=0.006, least=0.0051):
+        assert abs(float(a) - b) <= share * abs(b) + least, (a, b)
 
     def found(pattern):
         match = re.search(pattern, text, re.M)
@@ -59,7 +59,7 @@ def check_report(path, log):
     step_ms, median_ms, per_s = found(r"^  step +([\d.]+) ms, median ([\d.]+) ms: (\d+) tokens/s")
     near(step_ms, 1e3 * statistics.mean(times), 0.5)  # the mean over ranks, of which the log is the first
     near(median_ms, 1e3 * summary["step_s_median"])
-    near(per_s, summary["tokens_per_s"])
+    near(per_s, summary["tokens_per_s"], 0.001, 0.51)
     share = re.search(r"tokens/s, (\d+) % of the products' peak$", text, re.M)  # none where the peak was measured on a busy machine
     assert abs(float(share.group(1) if share else 0) - 100 * summary["peak_share"]) <= 0.51, summary["peak_share"]
     near(summary["peak_flops_per_s"] * 1e-9, found(r"^peak of the step.*: (\d+) GFLOP/s")[0], 0.01)
@@ -90,11 +90,11 @@ def check_report(path, log):
     near(found(r"^  process, all ranks +([\d.]+) MiB resident at most in training$")[0], summary["peak_rss_bytes"] / 2**20)
     shown = progress_lines(text)
     assert [line[:2] for line in (shown[0], shown[-1])] == [(1, count), (count, count)] and shown[-1][4] == 0, shown
-    assert len(shown) <= 2 + sum(step["step_s"] for step in steps) / 5, "a line each five seconds"
+    assert len(shown) <= 10 + sum(step["step_s"] for step in steps) / 5, "a line each five seconds"
     for (_, _, loss, per_s, left), recent in (shown[0], steps[:1]), (shown[-1], steps[-RECENT:]):
         step_s = statistics.mean(step["step_s"] for step in recent)
         near(loss, recent[-1]["loss"], 1e-4)
-        near(per_s, tokens / step_s, 1e-3)
+        near(per_s, tokens / step_s, 0.001, 0.51)
         assert abs(left - step_s * (count - recent[-1]["step"])) <= 0.51, (left, step_s)
 
 
@@ -108,9 +108,10 @@ def progress_lines(text):
 
 def check_left(path):
     """Of a run of a million steps: hours."""
-    _, steps, _, per_s, left = progress_lines(open(path, encoding="utf-8").read())[0]
-    tokens = int(re.search(r"^step: .*: (\d+) tokens$", open(path, encoding="utf-8").read(), re.M).group(1))
-    assert left > 3600 and abs(left - tokens / per_s * (steps - 1)) < left / 100, (left, per_s)
+    text = open(path, encoding="utf-8").read()
+    _, steps, _, per_s, left = progress_lines(text)[0]
+    tokens = int(re.search(r"^step: .*: (\d+) tokens$", text, re.M).group(1))
+    assert left > 3600 and tokens / (per_s + 0.51) * (steps - 1) - 1 < left < tokens / (per_s - 0.51) * (steps - 1) + 1, (left, per_s)
 
 
 def check_same_losses(one, other):
@@ -172,7 +173,8 @@ ROWS = {"step, median": ("step_s_median", 1e3), "step, minimum": ("step_s_min", 
         "compute idle for all-gather": ("idle_all_gather_s", 1e3), "compute idle for reduce-scatter": ("idle_reduce_scatter_s", 1e3),
         "compute idle for the norm": ("idle_norm_s", 1e3), "all-gather, exposed of all": ("exposed_all_gather_s", 1e3),
         "reduce-scatter, exposed of all": ("exposed_reduce_scatter_s", 1e3),
-        "start delay of an all-gather": ("start_delay_all_gather_s", 1e6), "start delay of a reduce-scatter": ("start_delay_reduce_scatter_s", 1e6),
+        "start delay of an all-gather": ("start_delay_all_gather_s", 1e6),
+        "start delay of a reduce-scatter": ("start_delay_reduce_scatter_s", 1e6),
         "blocks beside a collective / alone": ("pass_slowdown", 1), "the plan's list with measured times": ("simulated_s", 1e3),
         "... one rank, medians of the times": ("simulated_medians_s", 1e3), "measured / simulated": ("measured_over_simulated", 1)}
 
@@ -344,6 +346,8 @@ def check_muon(path, json_path, html_path):
 
 
 if __name__ == "__main__":
-    {"log": check_log, "report": check_report, "left": check_left, "same-losses": check_same_losses, "same-weights": check_same_weights, "trace": check_trace,
+    {"log": check_log, "report": check_report, "left": check_left, "same-losses": check_same_losses,
+     "same-weights": check_same_weights, "trace": check_trace,
      "clocks": check_clocks, "learns": check_learns, "near-losses": check_near_losses, "comparison": check_comparison, "variants": check_variants,
-     "traffic": check_traffic, "counts": check_counts, "sent": check_sent, "offload": check_offload, "muon": check_muon}[sys.argv[1]](*sys.argv[2:])
+     "traffic": check_traffic, "counts": check_counts, "sent": check_sent, "offload": check_offload,
+     "muon": check_muon}[sys.argv[1]](*sys.argv[2:])

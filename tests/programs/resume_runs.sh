@@ -307,7 +307,9 @@ if [ "$tool" != - ]; then # files and folders, in which no device has a part
     sed "s|^\(saved[^ ]*\) \(.*\) MiB .*|\1 \2 MiB \1|; s/  */ /g" out >told.ls
     cmp wanted.ls told.ls >>err && [ "$(grep -c 'gpt2: 0.0[0-9] million parameters in 3 layers, 2 states of adamw$' out)" = 3 ]
     result $? 'ls tells the step, the ranks, the time, the size and the model of each, in their order'
-    "$tool" verify saved >out 2>err && sed 's|^\(saved/[^ ]*\) .* zero3 [^ ]* [^ ]* \([0-9.]*\) MiB .*|\1: good, \2 MiB in 2 files|' wanted.ls | cmp - out >>err
+    "$tool" verify saved >out 2>err &&
+        sed 's|^\(saved/[^ ]*\) .* zero3 [^ ]* [^ ]* \([0-9.]*\) MiB .*|\1: good, \2 MiB in 2 files|' wanted.ls |
+        cmp - out >>err
     result $? 'verify tells the size and the files of each'
     mkdir nothing && "$tool" verify nothing >out 2>err
     [ $? = 2 ] && grep -q 'holds no checkpoint' err

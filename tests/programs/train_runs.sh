@@ -54,7 +54,8 @@ told=0
 # shellcheck disable=SC2086 # words of options
 while IFS='|' read -r strategy others words; do
     "$train" $quick --steps 1 --ranks 4 --reduce bf16 --strategy "$strategy" $others >out 2>err &&
-        grep -q "reduced in $words, steps" out && grep -q "^strategy $strategy: a copy of the weights lies in groups of " out && grep -q 'kernels: those in plain C, a few times slower' out || told=1
+        grep -q "reduced in $words, steps" out && grep -q 'kernels: those in plain C, a few times slower' out &&
+        grep -q "^strategy $strategy: a copy of the weights lies in groups of " out || told=1
 done <<'END'
 zero2|--micro-batches 2|bf16
 zero1||bf16
@@ -237,7 +238,8 @@ result $? '--dropout: the same masks on other ranks, batches and micro-batches'
     grep -q '"weights_hash":null' no_hash.jsonl && ! "$train" $quick --steps 2 --hash maybe >out 2>err && grep -q 'give on or off' err
 result $? '--hash off leaves the hash of the weights out'
 
-"$train" $quick --steps 1 >out 2>err && [ "$(grep -c '| *\*$' out)" = 1 ] && grep -q '^loss: \([0-9.]*\) in the first step, \1 at the end$' out
+"$train" $quick --steps 1 >out 2>err && [ "$(grep -c '| *\*$' out)" = 1 ] &&
+    grep -q '^loss: \([0-9.]*\) in the first step, \1 at the end$' out
 result $? 'the curve of a single step is a point'
 
 "$train" $quick --plan --log plan.jsonl >out 2>err && grep -q 'lower bound' out && [ ! -e plan.jsonl ]
