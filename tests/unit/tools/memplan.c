@@ -201,12 +201,15 @@ Test(memplan, described_families_keep_what_their_lists_say, .timeout = 300)
             const bool again = s.plan.recompute == EO_RECOMPUTE_BLOCKS && i < s.plan.recompute_blocks;
             const uint32_t count = tool_block_rows(&config, i, !again && s.plan.recompute == EO_RECOMPUTE_CHEAP, rows);
             wanted += count;
-            uint32_t norms = 0;
+            uint32_t norms = 0, shared = 0;
             for (uint32_t r = 0; r < count; r++) {
                 const bool remade = rows[r].gradient_remakes && !(again && tool_config_has_experts(&config, i));
                 wanted_again += !remade && (again || (rows[r].cheap && s.plan.recompute == EO_RECOMPUTE_CHEAP));
                 norms += strcmp(rows[r].name, "norm") == 0 || strcmp(rows[r].name, "output_stats") == 0;
+                shared += strncmp(rows[r].name, "shared_", 7) == 0;
             }
+            const bool has_shared = config.shared_width && tool_config_has_experts(&config, i);
+            cr_assert_eq(shared, !has_shared ? 0 : config.gates_shared ? 4 : 2, "%s: %u rows of shared experts", text, shared);
             cr_assert_eq(norms, config.norms == TOOL_NORMS_BOTH ? 4 : 2, "%s: %u norms in a block", text, norms);
             for (uint32_t r = 0; r < memplan.summary.row_count * count; r++) {
                 const struct tool_block_row *row = &rows[r % count];
