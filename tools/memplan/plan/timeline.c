@@ -106,10 +106,9 @@ static void add_span(struct builder *b, uint32_t row, uint64_t first, uint64_t l
 
 static void close_use(struct builder *b, uint32_t row)
 {
-    struct use *use = &b->uses[row];
+    const struct use *use = &b->uses[row];
     if (use->open && use->run == 1)
         add_span(b, row, use->first, use->last);
-    use->open = false;
 }
 
 static void touch(struct builder *b, uint32_t row, uint32_t run, uint32_t operation, bool writes)
