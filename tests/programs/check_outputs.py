@@ -240,7 +240,8 @@ def check_pictures(modes, text):
         live = f"live at most {mode['live_peak_bytes'] / 2**20:.1f} MiB, reserved {mode['reserved_peak_bytes'] / 2**20:.1f} MiB"
         assert live in text, live
     for name, count in modes["static"]["runs"][0]["categories"].items():
-        assert f"<title>{name}, {count / 2**20:.2f} MiB</title>" in text, name
+        assert text.count(f"<title>{name}, {count / 2**20:.2f} MiB</title>") == 1, name
+    assert len(re.findall('<path class="f[0-9]"', text)) == sum(name.startswith("dynamic") for name in modes)
 
 
 def check_comparison(json_path, html_path, run_count, table):
