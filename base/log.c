@@ -2,7 +2,8 @@
 #include "base/log.h"
 
 #include <stdarg.h>
-#include <stdio.h>
+
+#include "base/plain_text.h"
 
 enum { LINE_BYTES_MAX = 1000 };
 
@@ -13,7 +14,7 @@ void eo_log_write(const eo_log *log, eo_log_level level, const char *format, ...
     char text[LINE_BYTES_MAX];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof(text), format, arguments);
+    (void)eo_text_format(text, sizeof(text), format, arguments);
     va_end(arguments);
     log->write(log->user, level, text);
 }

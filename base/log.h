@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * printf to the caller's log callback. Texts longer than a line of 1000 bytes are cut.
+ * printf to the caller's log callback. Texts longer than a line of 1000 bytes lose their middle.
  */
 #ifndef EO_BASE_LOG_H
 #define EO_BASE_LOG_H

@@ -15,6 +15,7 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
+#include "base/plain_text.h"
 #include "base/thread.h"
 
 enum {
@@ -338,7 +339,7 @@ void eo_rendezvous_fail(eo_rendezvous *rv, eo_status status, const char *text)
     pthread_mutex_lock(&rv->mutex);
     if (!rv->wants_to_fail) {
         rv->own_failure = (struct eo_failure){.status = status, .rank = rv->params.rank};
-        snprintf(rv->own_failure.text, sizeof(rv->own_failure.text), "%s", text ? text : "no reason given");
+        (void)eo_text_fit(rv->own_failure.text, sizeof(rv->own_failure.text), text ? text : "no reason given");
         rv->wants_to_fail = true;
     }
     pthread_mutex_unlock(&rv->mutex);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/plain_text.h"
 #include "eo_config.h"
 
 /* Of the disk that steps need; "": it is well, and an EO_ERR_IO is of a file. */
@@ -35,10 +36,11 @@ eo_status eo_runtime_fail(struct eo_runtime *rt, eo_status status, const char *f
     char *const text = rt->errors.text;
     const size_t size = sizeof(rt->errors.text);
     const char *disk = status == EO_ERR_IO ? disk_failure(rt) : "";
+    const size_t disk_bytes = disk[0] ? size / 2 : 0;
     va_list arguments;
     va_start(arguments, format);
     size_t used = (size_t)snprintf(text, size, "rank %u: ", rt->world->rank);
-    used += (size_t)vsnprintf(text + used, size - used, format, arguments);
+    used += eo_text_format(text + used, size - disk_bytes - used, format, arguments);
     va_end(arguments);
     if ((status == EO_ERR_COMM || status == EO_ERR_TIMEOUT) && used + 3 < size) {
         char failure[sizeof(rt->errors.text)];
@@ -47,8 +49,10 @@ eo_status eo_runtime_fail(struct eo_runtime *rt, eo_status status, const char *f
         if (used < size)
             eo_world_failure(rt->world, text + used, size - used);
     }
-    if (disk[0] && used < size)
-        snprintf(text + used, size - used, ": %s", disk);
+    if (disk[0]) {
+        used += (size_t)snprintf(text + used, size - used, ": ");
+        (void)eo_text_fit(text + used, size - used, disk);
+    }
     eo_log_write(&rt->log, EO_LOG_ERROR, "%s", text);
     if (status == EO_ERR_INVALID || status == EO_ERR_UNSUPPORTED) {
         if (EO_DEBUG_ABORT && status == EO_ERR_INVALID)

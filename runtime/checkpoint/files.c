@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/hashing.h"
+#include "base/plain_text.h"
 #include "base/reserve.h"
 
 static const char *advice_for(int number)
@@ -32,12 +33,14 @@ static const char *advice_for(int number)
 
 eo_status eo_checkpoint_io_error(struct checkpoint_error *error, int number, const char *format, ...)
 {
+    enum { REASON_BYTES = 128 }; /* the system's, and advice */
     va_list arguments;
     va_start(arguments, format);
-    const int used = vsnprintf(error->text, sizeof(error->text), format, arguments);
+    const size_t used =
+        eo_text_format(error->text, sizeof(error->text) - (number ? REASON_BYTES : 0), format, arguments);
     va_end(arguments);
-    if (number && used >= 0 && (size_t)used < sizeof(error->text))
-        snprintf(error->text + used, sizeof(error->text) - (size_t)used, ": %s%s", strerror(number), advice_for(number));
+    if (number)
+        snprintf(error->text + used, sizeof(error->text) - used, ": %s%s", strerror(number), advice_for(number));
     return EO_ERR_IO;
 }
 

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 
 #include "base/arithmetic.h"
 #include "base/clock.h"
+#include "base/plain_text.h"
 #include "base/reserve.h"
 #include "streams/cpu/storage_cache.h"
 #include "streams/cpu/storage_file.h"
@@ -240,8 +242,9 @@ static void keep_failure(struct eo_device *device, const char *what, const char 
 {
     struct eo_cpu *cpu = eo_cpu_of(device);
     const int error = errno;
-    snprintf(cpu->storage_failure, sizeof(cpu->storage_failure), "%s in the offload folder %s: %s", what, folder,
-             reason_of(error));
+    char whole[PATH_MAX + 256];
+    snprintf(whole, sizeof(whole), "%s in the offload folder %s: %s", what, folder, reason_of(error));
+    (void)eo_text_fit(cpu->storage_failure, sizeof(cpu->storage_failure), whole);
     atomic_store(&cpu->has_storage_failed, true);
     errno = error;
 }

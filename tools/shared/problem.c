@@ -13,7 +13,7 @@ eo_status tool_problem_set(struct tool_problem *problem, eo_status status, const
 {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(problem->text, sizeof(problem->text), format, arguments);
+    (void)eo_text_format(problem->text, sizeof(problem->text), format, arguments);
     va_end(arguments);
     /* Names come from files, and the text goes to a terminal. */
     eo_text_clean(problem->text);
