@@ -48,6 +48,20 @@ result $? '... and so do parts of tests that were left out'
 grep -q -e ' -j [2-4]$' "$work/ninja" && grep -q -e ' --num-processes [3-5] ' "$work/meson"
 result $? 'it runs as many tests and compilers as there are processors, and few more'
 
+rm -f "$work/meson" "$work/ninja"
+good=0
+for words in 'setup --foo' 'build now' 'install --foo' 'carry --foo' 'format --foo' 'test --foo' 'sanitize --foo' 'fuzz nothing' 'page --foo' \
+    'gpu --rehearse' 'unknown'; do
+    # shellcheck disable=SC2086 # a list of words
+    (cd "$work/plain" && sh tools/dev $words) >"$work/out" 2>&1
+    [ $? = 2 ] && grep -q '^tools/dev: ' "$work/out" && [ ! -e "$work/meson" ] && [ ! -e "$work/ninja" ] || good=1
+done
+if command -v python3 >/dev/null 2>&1; then
+    (cd "$source" && sh tools/dev bench --only nothing) >"$work/out" 2>&1
+    [ $? = 2 ] && grep -q "'nothing' is not a line" "$work/out" && [ ! -e "$work/ninja" ] || good=1
+fi
+result $good 'a command line that is wrong ends with status 2, before anything is built'
+
 refused() # WORDS: of the last run, which must not have come as far as meson
 {
     [ $? = 1 ] && grep -q "^tools/dev: the tests do not run in a folder with a space in its name; .*'$1'" "$work/out" &&

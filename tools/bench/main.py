@@ -74,6 +74,7 @@ def arguments():
     p.add_argument("--rates", metavar="FILE", help="measure this machine's rates for memplan --devices, and nothing else")
     p.add_argument("--json", metavar="FILE", help="[bench.json in the build folder]")
     p.add_argument("--build", default=os.path.join(ROOT, "build"), metavar="DIR", help="[build]")
+    p.add_argument("--look", action="store_true", help=argparse.SUPPRESS)  # at the arguments, and nothing else
     a = p.parse_args()
     chosen = a.only.split(",") if a.only else list(LINES)
     for name in chosen:
@@ -87,6 +88,8 @@ def arguments():
     except ValueError as error:
         p.error(f"--cases: {error}")
     a.json = a.json or os.path.join(a.build, "bench.json")
+    if a.look:
+        sys.exit(0)
     if not os.access(os.path.dirname(os.path.abspath(a.json)), os.W_OK):
         p.error(f"--json {a.json}: its folder cannot be written to")
     return a, [name for name in LINES if name in chosen]
