@@ -318,6 +318,7 @@ def check_refusals():
             (["0.txt", "--assistant-only", "--tokenizer", "bytes", "--out", "x.bin"], "0.txt: --assistant-only: is plain text"),
             (["chat.jsonl", "--tokenizer", "odd", "--out", "x.bin"], "chat.jsonl, line 1: the chat template fails: "),
             (["chat.jsonl", "--tokenizer", "cut", "--out", "x.bin"], "cut: the chat template, line 1: "),
+            (["keys.jsonl", "--tokenizer", "bytes", "--out", "x.bin"], "but ?[31mred?[0m? line of its own\n"),
             (["0.txt", "--tokenizer", "bytes", "--out", "bytes-texts.bin"], "exists"),
             (["0.txt", "--tokenizer", "bytes", "--boundary", "<no>", "--out", "x.bin"], "no token <no>")):
         done = run(python, tokenize, *words)
@@ -397,6 +398,7 @@ with tempfile.TemporaryDirectory() as work:
             "call.jsonl": b'{"messages": [{"role": "assistant", "content": null, "tool_calls": [1]}]}',
             "tools.jsonl": b'{"messages": [{"role": "user", "content": "a"}], "tools": [{"name": "a"}]}',
             "none.jsonl": b'{"messages": []}', "word.jsonl": b'{"messages": ["a"]}',
+            "keys.jsonl": b'{"\\u001b[31mred\\u001b[0m\\nline of its own": "a"}',
             "silent.jsonl": b'{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null}]}'}.items():
         with open(own_name, "wb") as out:
             out.write(own_data)
