@@ -49,7 +49,8 @@ eo_status eo_checkpoint_io_error(struct checkpoint_error *error, int number, con
 eo_status eo_checkpoint_unreadable(struct checkpoint_error *error, int number, const char *path)
 {
     const eo_status damaged =
-        eo_checkpoint_io_error(error, number, number == ENOENT ? "%s is missing" : "cannot read %s", path);
+        number == ENOENT ? eo_checkpoint_io_error(error, 0, "%s is missing; use another checkpoint", path)
+                         : eo_checkpoint_io_error(error, number, "cannot read %s", path);
     switch (number) {
     case EACCES:
     case EPERM:

@@ -109,7 +109,11 @@ static eo_status check_sections(const struct head_check *check)
 static eo_status check_counts(const struct head_check *check, const struct checkpoint_head *head, uint64_t file_bytes)
 {
     uint64_t least;
-    HEAD_HOLDS(head->file_bytes == file_bytes, "the size of the file", file_bytes);
+    if (head->file_bytes != file_bytes)
+        return eo_checkpoint_io_error(check->error, 0,
+                                      "%s has %" PRIu64 " bytes, but its head says %" PRIu64
+                                      ": it was cut off or changed; use another checkpoint",
+                                      check->path, file_bytes, head->file_bytes);
     HEAD_HOLDS(eo_checkpoint_head_bytes(head, &least) && head->head_bytes >= least &&
                    head->head_bytes <= CHECKPOINT_HEAD_MAX && head->head_bytes % CHECKPOINT_ALIGN == 0 &&
                    head->head_bytes <= file_bytes,
@@ -154,7 +158,8 @@ static eo_status read_whole_head(struct checkpoint_tables *out, int file, const 
         return eo_checkpoint_io_error(error, 0, "%s is being written", path);
     head->head_hash = 0;
     if (eo_hash64(head, head->head_bytes) != first.head_hash)
-        return eo_checkpoint_io_error(error, 0, "%s: the head is damaged: its checksum does not match", path);
+        return eo_checkpoint_io_error(error, 0, "%s: the head is damaged: its checksum does not match; use another checkpoint",
+                                      path);
     head->head_hash = first.head_hash;
     eo_checkpoint_set_tables(out, head);
     EO_TRY(check_model(&check));

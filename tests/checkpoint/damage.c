@@ -208,7 +208,7 @@ static void missing_and_foreign_files(void)
     CHECK_THAT(open_and_verify() == EO_ERR_IO);
     (void)is_told("rank-00002", "belongs to another checkpoint", "");
     CHECK_THAT(truncate(path, 5000) == 0 && open_and_verify() == EO_ERR_IO);
-    (void)is_told("rank-00002", "size", "");
+    (void)is_told("rank-00002", "cut off", "");
     CHECK_THAT(truncate(path, 0) == 0 && open_and_verify() == EO_ERR_IO);
     (void)is_told("rank-00002", "cut off", "");
     CHECK_THAT(unlink(path) == 0 && mkdir(path, 0700) == 0 && open_and_verify() == EO_ERR_IO);

@@ -88,7 +88,7 @@ goes_back 20 "a bit of a head's version" rank-00000 'version'
 fresh && flip "c/$(step 30)/manifest" 40
 goes_back 20 'a bit of the manifest' manifest 'damaged'
 fresh && truncate -s $((size - 4096)) "c/$(step 30)/rank-00001"
-goes_back 20 'a file that is cut off' rank-00001 'the size of the file'
+goes_back 20 'a file that is cut off' rank-00001 'was cut off or changed'
 fresh && rm "c/$(step 30)/rank-00002"
 goes_back 20 'a file that is missing' rank-00002 'is missing'
 fresh && rm "c/$(step 30)/manifest"

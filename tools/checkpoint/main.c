@@ -61,8 +61,10 @@ static error_t parse_tool_option(int key, char *text, struct argp_state *state)
 static void print_error(void *user, eo_log_level level, const char *text)
 {
     uint32_t *count = user;
+    struct tool_problem problem;
     *count += level == EO_LOG_ERROR;
-    fprintf(stderr, "%s: %s\n", program_invocation_short_name, text);
+    (void)tool_problem_set(&problem, EO_ERR_IO, "%s", text); /* for a terminal */
+    fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem.text);
 }
 
 static uint32_t error_count;
@@ -80,8 +82,10 @@ static int exit_of(eo_status status)
 
 static eo_status told(eo_status status, const struct tool_problem *problem)
 {
-    if (status < 0)
-        tool_log.write(tool_log.user, EO_LOG_ERROR, problem->text);
+    if (status >= 0)
+        return status;
+    const bool is_of_train = strncmp(problem->text, "--init ", 7) == 0; /* its option for what FROM is here */
+    tool_log.write(tool_log.user, EO_LOG_ERROR, problem->text + (is_of_train ? 7 : 0));
     return status;
 }
 
@@ -95,16 +99,20 @@ static bool is_checkpoint(const char *path)
     return stat(manifest, &info) == 0;
 }
 
+static eo_status holds_none(const char *from)
+{
+    struct tool_problem problem;
+    return told(tool_problem_set(&problem, EO_ERR_IO, "%s: holds no checkpoint; check the path", from), &problem);
+}
+
 /* The checkpoint itself, or the newest of a folder. */
 static eo_status open_newest(eo_checkpoint **out, const char *from)
 {
     char path[TOOL_JOB_PATH_MAX];
     *out = NULL;
     const eo_status found = eo_checkpoint_find(path, sizeof(path), NULL, from, &tool_log);
-    if (found == EO_IN_PROGRESS) {
-        print_error(&error_count, EO_LOG_ERROR, "no checkpoint there; check the path");
-        return EO_ERR_IO;
-    }
+    if (found == EO_IN_PROGRESS)
+        return holds_none(from);
     return found < 0 ? found : eo_checkpoint_open(out, path, &tool_log);
 }
 
@@ -122,11 +130,9 @@ static eo_status for_each(const char *from, bool wants_some, eo_status (*visit)(
         return visit(from);
     const int count = scandir(from, &entries, is_a_step, alphasort);
     eo_status first = EO_OK;
-    if (count < 0) {
-        fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, from, strerror(errno));
-        error_count++;
-        return EO_ERR_IO;
-    }
+    struct tool_problem problem;
+    if (count < 0)
+        return told(tool_problem_set(&problem, EO_ERR_IO, "%s: %s; check the path", from, strerror(errno)), &problem);
     for (int i = 0; i < count; i++) {
         char path[TOOL_JOB_PATH_MAX];
         snprintf(path, sizeof(path), "%s/%s", from, entries[i]->d_name);
@@ -135,11 +141,8 @@ static eo_status for_each(const char *from, bool wants_some, eo_status (*visit)(
         free(entries[i]);
     }
     free(entries);
-    if (count == 0 && wants_some) {
-        fprintf(stderr, "%s: %s: holds no checkpoint; check the path\n", program_invocation_short_name, from);
-        error_count++;
-        return EO_ERR_IO;
-    }
+    if (count == 0 && wants_some)
+        return holds_none(from);
     if (count == 0)
         printf("%s: no checkpoints\n", from);
     return first;
@@ -280,15 +283,18 @@ static int run_tool(const struct argp *argp, const struct checkpoint_tool *tool)
     size_t c = 0;
     while (c < sizeof(commands) / sizeof(commands[0]) && tool->command && strcmp(tool->command, commands[c].name) != 0)
         c++;
-    const char *wrong = !tool->command || c == sizeof(commands) / sizeof(commands[0])
-                            ? "give a command: ls, verify, convert or reshard"
-                        : !tool->from                          ? "give the checkpoint, or its folder"
-                        : commands[c].writes && !tool->to      ? "give the folder or file to write"
-                        : !commands[c].writes && tool->to      ? "this command writes nothing; leave the last word out"
-                        : c == 3 && !tool->ranks               ? "reshard: give the new number of ranks with --ranks"
-                        : c != 2 && (tool->given & 2)          ? "--dtype is for convert"
-                        : !commands[c].writes && tool->ranks   ? "--ranks is for reshard and convert"
-                                                               : NULL;
+    struct tool_problem unknown;
+    (void)tool_problem_set(&unknown, EO_ERR_INVALID, "'%s' is no command; give ls, verify, convert or reshard",
+                           tool->command ? tool->command : "");
+    const char *wrong = !tool->command                                      ? "give a command: ls, verify, convert or reshard"
+                        : c == sizeof(commands) / sizeof(commands[0])       ? unknown.text
+                        : !tool->from || !tool->from[0]                     ? "give the checkpoint, or its folder"
+                        : commands[c].writes && (!tool->to || !tool->to[0]) ? "give the folder or file to write"
+                        : !commands[c].writes && tool->to    ? "this command writes nothing; leave the last word out"
+                        : c == 3 && !tool->ranks             ? "reshard: give the new number of ranks with --ranks"
+                        : c != 2 && (tool->given & 2)        ? "--dtype is for convert"
+                        : !commands[c].writes && tool->ranks ? "--ranks is for reshard and convert"
+                                                             : NULL;
     if (wrong) {
         fprintf(stderr, "%s: %s\n", program_invocation_short_name, wrong);
         argp_help(argp, stderr, ARGP_HELP_SEE, program_invocation_short_name);

@@ -14,7 +14,6 @@
 
 #include <evenodd/evenodd.h>
 
-#include "base/plain_text.h"
 #include "tools/shared/arguments.h"
 #include "tools/shared/problem.h"
 
@@ -30,10 +29,9 @@ struct ranks {
 
 static void complain(void *user, eo_log_level level, const char *text)
 {
-    char plain[1024]; /* it names files of the folder */
-    snprintf(plain, sizeof(plain), "%s", text);
-    eo_text_clean(plain);
-    fprintf(stderr, "%s: %s\n", program_invocation_short_name, plain);
+    struct tool_problem problem;
+    (void)tool_problem_set(&problem, EO_ERR_IO, "%s", text); /* it names files of the folder */
+    fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem.text);
 }
 
 /* What is left out is named; the rest is told all the same. */
@@ -94,8 +92,10 @@ static bool add_folder(struct ranks *ranks, const char *folder)
     const eo_log log = {.write = complain};
     DIR *entries = opendir(folder);
     bool any = false;
+    struct tool_problem problem;
     if (!entries) {
-        fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, folder, strerror(errno));
+        (void)tool_problem_set(&problem, EO_ERR_IO, "%s: %s; check the path", folder, strerror(errno));
+        complain(NULL, EO_LOG_ERROR, problem.text);
         return false;
     }
     for (struct dirent *entry; (entry = readdir(entries));) {
@@ -108,9 +108,12 @@ static bool add_folder(struct ranks *ranks, const char *folder)
         add_file(ranks, path, &log);
     }
     closedir(entries);
-    if (!any)
-        fprintf(stderr, "%s: %s holds no files of flight recorders (*.flight); train --flight-recorder DIR writes them\n",
-                program_invocation_short_name, folder);
+    if (!any) {
+        (void)tool_problem_set(&problem, EO_ERR_IO,
+                               "%s holds no files of flight recorders (*.flight); train --flight-recorder DIR writes them",
+                               folder);
+        complain(NULL, EO_LOG_ERROR, problem.text);
+    }
     return ranks->there > 0;
 }
 
