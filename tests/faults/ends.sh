@@ -144,7 +144,7 @@ timeout 2 head -c 65536 /dev/zero >&9
 run "$launch" -n 3 sh -c "[ \$EVENODD_RANK = 0 ] || exec 2>$work/full; [ \$EVENODD_RANK = 1 ] && set -- --init /nonexistent; \
     exec $train $options --text $text \"\$@\""
 exec 9>&-
-[ $status = 2 ] && says 'rank 0: another rank gave up: /nonexistent' && ! says 'was killed'
+[ $status = 2 ] && says 'rank 0: another rank gave up: --init /nonexistent' && ! says 'was killed'
 result $? 'ranks whose standard error takes nothing end, the one that gave up as well, and others know why'
 
 # Output with labels that nobody reads: the launcher hears signals all the same, and passes on what is read late.

@@ -129,7 +129,7 @@ each 'plans that differ: the first field is named, with both values' '"seq" is 1
     "exec $train $options2 --seq \$((16 * (EVENODD_RANK + 1)))"
 each 'collectives mpi without an MPI are refused before it is loaded' 'start them with its mpirun or with srun --mpi=pmix' 2 \
     "unset PMIX_RANK OMPI_COMM_WORLD_RANK; exec $train $options --collectives mpi"
-each 'a rank that cannot begin: the others end with its reason' 'another rank gave up: /nonexistent: No such file or directory' 3 \
+each 'a rank that cannot begin is named with its reason, and the others end' 'train: rank 1: --init /nonexistent: No such file or directory' 3 \
     "[ \$EVENODD_RANK = 1 ] && set -- --init /nonexistent; exec $train $options \"\$@\""
 await missing
 [ $status = 2 ] && says 'not all 3 ranks have come within 4.0 s: missing: rank 2'
@@ -303,6 +303,6 @@ run "$train" $options --ranks 1 --flight-recorder "$work/flight"
 result $? 'what an earlier job with more ranks or restarts has left in the folder goes'
 # shellcheck disable=SC2086
 run "$train" $options --flight-recorder "$text"
-[ $status = 2 ] && says "$text is not a folder"
+[ $status = 2 ] && says "--flight-recorder $text: is not a folder; name one"
 result $? 'a flight recorder that can have no folder is refused'
 finish

@@ -114,7 +114,7 @@ if (ulimit -v 170000 && "$train" --version >/dev/null 2>&1); then
         [ "${least:-0}" -gt 0 ] && [ "$least" -lt 586 ] && [ "${most:-0}" -ge "$least" ]
     result $? "of several processes the least that is available is the budget of all: ${least:-} of ${most:-} MiB"
     LIMIT=120000 $world >out 2>err
-    [ $? = 2 ] && grep -q '^train: rank 0: another rank gave up: not enough memory for any plan' err
+    [ $? = 2 ] && grep -q '^train: rank 1: not enough memory for any plan' err
     result $? 'refused by all: nothing is free for one of them'
 else
     skip 'little memory to measure in' 'this build takes more'

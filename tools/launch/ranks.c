@@ -18,6 +18,7 @@
 #include "tools/shared/end_signals.h"
 #include "tools/shared/patient_output.h"
 #include "tools/shared/problem.h"
+#include "tools/shared/told.h"
 
 enum { EXIT_NOT_STARTED = 127, KEPT_BYTES = 1 << 16, LAST_READ_MS = 1000, LOOK_NS_MAX = 1000000000 };
 
@@ -108,12 +109,16 @@ static void become_rank(const struct tool_launch *launch, uint32_t rank, const c
     set_number("EVENODD_LOCAL_RANKS", launch->rank_count);
     set_number("EVENODD_RESTART", turn);
     set_number("EVENODD_JOB", (uint64_t)parent);
+    set_number("EVENODD_TOLD", launch->told < 0 ? 0 : (uint64_t)launch->told);
     setenv("EVENODD_TOKEN", token, 1);
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGXFSZ, SIG_DFL); /* ignored by us (tool_arguments_parse), and inherited */
     signal(SIGTTOU, SIG_IGN); /* in the background of a terminal, a rank would be stopped by what it writes (stty tostop) */
     execvp(launch->command[0], launch->command);
-    dprintf(STDERR_FILENO, "%s: %s: %s\n", program_invocation_short_name, launch->command[0], strerror(errno));
+    struct tool_problem problem;
+    (void)tool_problem_set(&problem, EO_ERR_INVALID, "%s: %s", launch->command[0], strerror(errno));
+    if (tool_told_first(rank, problem.text))
+        dprintf(STDERR_FILENO, "%s: %s\n", program_invocation_short_name, problem.text);
     _exit(EXIT_NOT_STARTED);
 }
 
@@ -206,6 +211,17 @@ static void kill_rank(struct tool_launch_rank *rank)
     kill(-rank->pid, SIGKILL);
 }
 
+/* Where input was refused or there is no program, all ranks end alike: one of them is told, and how many others. */
+static bool is_alike(const struct tool_launch *launch, int status)
+{
+    const bool is_common =
+        WIFEXITED(status) && (WEXITSTATUS(status) == TOOL_EXIT_BAD_INPUT || WEXITSTATUS(status) == EXIT_NOT_STARTED);
+    bool is_told = false;
+    for (uint32_t r = 0; r < launch->rank_count; r++)
+        is_told = is_told || (launch->ranks[r].ended && launch->ranks[r].status == status);
+    return is_common && is_told;
+}
+
 static void tell_end(const struct tool_launch *launch, uint32_t r)
 {
     const struct tool_launch_rank *rank = &launch->ranks[r];
@@ -225,6 +241,7 @@ static void take_end(struct tool_launch *launch, uint32_t r, int status)
         rank->stopped = WIFSTOPPED(status);
         return;
     }
+    const bool is_told = is_alike(launch, status);
     rank->ended = true;
     rank->status = status;
     kill(-rank->pid, SIGKILL); /* what it started */
@@ -232,7 +249,10 @@ static void take_end(struct tool_launch *launch, uint32_t r, int status)
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return;
     launch->is_unread = launch->is_unread || (WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE);
-    tell_end(launch, r);
+    if (is_told)
+        launch->alike_count++;
+    else
+        tell_end(launch, r);
     if (!launch->fail_ns)
         launch->fail_ns = tool_now_ns();
 }
@@ -389,6 +409,8 @@ int tool_launch_run(struct tool_launch *launch, const char *token, uint32_t turn
 {
     bool all = true;
     launch->fail_ns = launch->looked_ns = launch->grace_ns = 0;
+    launch->alike_count = 0;
+    launch->told = tool_told_make();
     fflush(NULL);
     for (uint32_t r = 0; r < launch->rank_count; r++)
         launch->ranks[r] = (struct tool_launch_rank){.ended = true, .output = {{.fd = -1}, {.fd = -1}}};
@@ -400,7 +422,12 @@ int tool_launch_run(struct tool_launch *launch, const char *token, uint32_t turn
     if (!all)
         signal_all(launch, SIGKILL);
     watch(launch);
+    if (launch->alike_count)
+        fprintf(stderr, "%s: so did %u other rank%s\n", program_invocation_short_name, launch->alike_count,
+                tool_plural(launch->alike_count));
     tool_launch_children_end(&launch->children);
+    if (launch->told >= 0)
+        close(launch->told);
     for (uint32_t r = 0; r < launch->rank_count; r++)
         for (int i = 0; i < 2; i++)
             if (launch->ranks[r].output[i].fd >= 0)

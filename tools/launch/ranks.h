@@ -46,6 +46,8 @@ struct tool_launch {
     struct tool_launch_rank *ranks;
     uint64_t fail_ns; /* when the first rank ended badly; 0: none has */
     uint64_t looked_ns, grace_ns; /* since then: the last look, and the time in which this process ran */
+    int told;                     /* where the ranks see what others have said (tools/shared/told.h) */
+    uint32_t alike_count;         /* ranks that ended as one before, which has been told */
 };
 
 /* Room for so many ranks: a start has as many, or fewer. */

@@ -4,17 +4,41 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <evenodd/common.h>
-
+#include "base/plain_text.h"
 #include "tools/shared/problem.h"
+#include "tools/shared/told.h"
 #include "tools/shared/word_distance.h"
 
 enum { DOOR_USAGE = 0x900, NAME_BYTES_MAX = TOOL_WORD_BYTES_MAX };
+
+/* ---- errors ---- */
+
+/* Ranks that launch has started have the same command line. */
+static void leave_if_told(const char *text)
+{
+    const char *rank = getenv("EVENODD_RANK");
+    if (!tool_told_first(rank ? (uint32_t)strtoul(rank, NULL, 10) : 0, text))
+        exit(TOOL_EXIT_BAD_INPUT);
+}
+
+#undef argp_error
+void tool_arguments_error(const struct argp_state *state, const char *format, ...)
+{
+    char text[2048];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)eo_text_format(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    eo_text_clean(text);
+    leave_if_told(text);
+    argp_error(state, "%s", text);
+}
 
 /* ---- help and version ---- */
 
@@ -101,13 +125,19 @@ static void look_at_all(struct lookup *look, const struct argp *argp)
 static bool check_option(const struct argp *argp, const char *word)
 {
     struct lookup look = {.word = word, .length = strcspn(word, "="), .nearest_distance = NAME_BYTES_MAX};
-    if (look.length == 0 || look.length > NAME_BYTES_MAX) /* argp says what it is */
+    if (look.length == 0) /* argp says what it is */
         return false;
-    look_at_all(&look, argp);
+    if (look.length <= NAME_BYTES_MAX)
+        look_at_all(&look, argp);
     if (look.is_known)
         return look.takes_value && word[look.length] != '=';
-    fprintf(stderr, "%s: --%.*s: no such option", program_invocation_short_name, (int)look.length, word);
-    if (look.nearest_distance < look.length && (look.nearest_distance <= 2 || look.nearest_distance <= look.length / 3))
+    char name[NAME_BYTES_MAX + 1];
+    snprintf(name, sizeof(name), "%.*s", (int)look.length, word);
+    eo_text_clean(name);
+    leave_if_told(name);
+    fprintf(stderr, "%s: --%s: no such option", program_invocation_short_name, name);
+    if (look.nearest && look.nearest_distance < look.length &&
+        (look.nearest_distance <= 2 || look.nearest_distance <= look.length / 3))
         fprintf(stderr, "; did you mean --%s?", look.nearest);
     fprintf(stderr, "\nTry `%s --help' for all of them.\n", program_invocation_short_name);
     exit(TOOL_EXIT_BAD_INPUT);
@@ -117,10 +147,13 @@ static bool check_option(const struct argp *argp, const char *word)
 static bool short_takes_value(const struct argp *argp, const char *word)
 {
     const char last = word[strlen(word) - 1];
+    bool takes_value = false;
     for (const struct argp_option *row = argp->options; row && (row->name || row->doc || row->key); row++)
         if (row->key == last && row->arg && !(row->flags & OPTION_ARG_OPTIONAL))
-            return word[1] == last; /* else what follows the first letter is its value */
-    return false;
+            takes_value = word[1] == last; /* else what follows the first letter is its value */
+    for (const struct argp_child *child = argp->children; child && child->argp; child++)
+        takes_value = takes_value || short_takes_value(child->argp, word);
+    return takes_value;
 }
 
 static void check_options(const struct argp *argp, const struct tool_arguments *arguments)
@@ -152,6 +185,8 @@ void tool_arguments_parse(const struct argp *argp, const struct tool_arguments *
     const struct argp_child children[] = {{.argp = argp}, {.argp = &door_argp}, {0}};
     const struct argp all = {.parser = hand_input_on, .children = children};
     argp_err_exit_status = TOOL_EXIT_BAD_INPUT;
+    if (arguments->argc > 0)
+        arguments->argv[0] = program_invocation_short_name; /* as getopt's own words begin */
     check_options(&all, arguments);
     argp_parse(&all, arguments->argc, arguments->argv, arguments->flags | ARGP_NO_HELP, NULL, input);
 }

@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <evenodd/common.h>
+
 struct tool_arguments {
     int argc;
     char **argv;
@@ -20,6 +22,10 @@ struct tool_arguments {
 };
 
 void tool_arguments_parse(const struct argp *argp, const struct tool_arguments *arguments, void *input);
+
+/* glibc's argp_error, for words that may be a terminal's commands, or end within a character where they were cut. */
+void tool_arguments_error(const struct argp_state *state, const char *format, ...) EO_PRINTF(2, 3);
+#define argp_error tool_arguments_error
 
 /* --- option_values.c --- */
 

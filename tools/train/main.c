@@ -20,6 +20,7 @@
 #include "tools/shared/arguments.h"
 #include "tools/shared/clock.h"
 #include "tools/shared/end_signals.h"
+#include "tools/shared/told.h"
 #include "tools/shared/weights_hash.h"
 
 enum { PROMPT_TOKENS = 32, SAMPLE_DEFAULT = 160 };
@@ -287,7 +288,8 @@ int main(int argc, char **argv)
     train.settings.sample_count = SAMPLE_DEFAULT;
     struct tool_problem problem;
     if (tool_job_world_read(&train.world, &train.settings.common, &problem) < 0) {
-        fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem.text);
+        if (tool_told_first(train.world.environment.rank, problem.text))
+            fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem.text);
         return TOOL_EXIT_BAD_INPUT;
     }
     train.settings.world = &train.world;

@@ -10,6 +10,7 @@
 
 #include "tools/run/step.h"
 #include "tools/shared/overwrite.h"
+#include "tools/shared/told.h"
 
 /* -- before the ranks start ----------------------------------------------------------------------------------------*/
 
@@ -105,7 +106,7 @@ static void tell_end(struct tool_job_rank *rank, eo_status status, const eo_save
         rank->unsaved_count++;
         rank->unsaved_step = report->step;
     }
-    if (status == EO_ERR_IO && error[0])
+    if (status == EO_ERR_IO && error[0] && tool_told_first(rank->rank, error)) /* a full disk is met by all ranks */
         fprintf(stderr, "%s: rank %u: %s; earlier checkpoints are unchanged%s\n", program_invocation_short_name,
                 rank->rank, error, rank->is_ending ? "" : ", training continues");
     if (status == EO_OK && report->is_written && rank->rank == 0 && hooks->saved) {

@@ -6,6 +6,7 @@
 
 #include "tools/interchange/export/export.h"
 #include "tools/run/options/options.h"
+#include "tools/shared/arguments.h"
 
 enum { EXPORT_PATH = 0x300, EXPORT_DTYPE, EXPORT_FILE_BYTES, EXPORT_MERGED };
 

@@ -13,10 +13,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/plain_text.h"
 #include "base/thread.h"
 #include "tools/run/checkpoint/checkpoint.h"
 #include "tools/shared/arguments.h"
 #include "tools/shared/patient_output.h"
+#include "tools/shared/told.h"
 
 enum { SILENCE_FOUND_US = 500000, ERROR_WAIT_MS = 100, SHARED_RANKS_MAX = 64 /* evenodd/cluster.h */ };
 enum world_key { WORLD_COLLECTIVES = 0x400, WORLD_JOIN, WORLD_SILENCE, WORLD_FLIGHT, WORLD_INSECURE };
@@ -111,6 +113,12 @@ static eo_status start_end(struct tool_job_world *world, struct tool_problem *pr
     return EO_OK;
 }
 
+/* Of input, which is told once: the ranks mostly have the same, and all of them are there to tell it. */
+static bool is_refusal(eo_status status, bool is_lost)
+{
+    return !is_lost && (status == EO_ERR_INVALID || status == EO_ERR_UNSUPPORTED);
+}
+
 /* By the rendezvous' thread. */
 static void on_failed(void *user, const eo_rank_failure *failure)
 {
@@ -119,10 +127,12 @@ static void on_failed(void *user, const eo_rank_failure *failure)
     atomic_store(&world->failed_exit, exit_status_of(failure));
     sem_post(&world->has_failed); /* first: what follows may wait for a thread that hangs */
     pthread_mutex_lock(&world->mutex);
-    const bool is_own = world->gave_up && failure->rank == rank && !failure->lost;
+    const bool is_own = world->gave_up && !failure->lost &&
+                        (failure->rank == rank || is_refusal(failure->status, false)); /* what it refused itself is said */
     pthread_mutex_unlock(&world->mutex);
     struct pollfd standard_error = {STDERR_FILENO, POLLOUT, 0};
-    if (!is_own && poll(&standard_error, 1, ERROR_WAIT_MS) != 0) /* nobody may read it, and others wait for this thread */
+    if (!is_own && poll(&standard_error, 1, ERROR_WAIT_MS) != 0 && /* nobody may read it, and others wait for this thread */
+        (!is_refusal(failure->status, failure->lost) || tool_told_first(rank, failure->text)))
         dprintf(STDERR_FILENO, "%s: rank %u: %s%s\n", program_invocation_short_name, rank,
                 failure->lost || failure->rank == UINT32_MAX || failure->rank == rank ? "" : "another rank gave up: ",
                 failure->text);
@@ -161,9 +171,15 @@ static void on_activity(void *user, char *text, size_t bytes)
     pthread_mutex_unlock(&world->mutex);
 }
 
+static bool names_ranks(const char *text)
+{
+    return strncmp(text, "rank ", 5) == 0 || strncmp(text, "step ", 5) == 0 || strncmp(text, "the ranks ", 10) == 0;
+}
+
 void tool_job_world_fail(struct tool_job_world *world, eo_status status, const char *text)
 {
     eo_rank_failure failure;
+    char name[32];
     if (!world || !world->rendezvous)
         return;
     /* A collective that fails because a rank is gone: the rendezvous knows better which and why, and at once. */
@@ -176,9 +192,12 @@ void tool_job_world_fail(struct tool_job_world *world, eo_status status, const c
     const bool is_first = !world->gave_up && !eo_rendezvous_failure(world->rendezvous, &failure);
     world->gave_up = world->gave_up || is_first;
     pthread_mutex_unlock(&world->mutex);
+    (void)eo_text_fit(failure.text, sizeof(failure.text), text); /* as the others get it */
+    const bool tells = is_first && (!is_refusal(status, false) || tool_told_first(world->environment.rank, failure.text));
     eo_rendezvous_fail(world->rendezvous, status, text); /* first: nobody may read standard error any more */
-    if (is_first) /* now: what is still to be undone may take longer than there is time */
-        dprintf(STDERR_FILENO, "%s: %s\n", program_invocation_short_name, text);
+    snprintf(name, sizeof(name), "rank %u: ", world->environment.rank);
+    if (tells) /* now: what is still to be undone may take longer than there is time */
+        dprintf(STDERR_FILENO, "%s: %s%s\n", program_invocation_short_name, names_ranks(text) ? "" : name, text);
 }
 
 /* ---- joining ---- */
@@ -245,6 +264,12 @@ eo_status tool_job_world_join(struct tool_job_world *world, struct tool_problem 
         tool_patient_begin(&stdout, STDOUT_FILENO, isatty(STDOUT_FILENO) ? _IOLBF : _IOFBF);
         return EO_OK;
     }
+    if (e->local_count < e->rank_count && !e->has_token && !world->insecure)
+        return tool_problem_set(
+            problem, EO_ERR_INVALID,
+            "ranks of several hosts (%u of %u on this one) meet without a token: write one, name its file in "
+            "EVENODD_TOKEN_FILE on all hosts (\"Tokens\" in docs/clusters.md), or give --insecure",
+            e->local_count, e->rank_count);
     tool_log_catch_init(&world->log_catch);
     const eo_log log = tool_job_log(&world->log_catch);
     raise_limit();

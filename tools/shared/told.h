@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What ranks of one command line refuse alike is said once. launch gives its ranks a place where they see what others have
+ * said (EVENODD_TOLD, a sealed file in memory); elsewhere each process sees what it said itself.
+ */
+#ifndef EO_TOOLS_SHARED_TOLD_H
+#define EO_TOOLS_SHARED_TOLD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Of launch, before it starts ranks: a new place, which they inherit. -1: there is none. The caller closes it. */
+int tool_told_make(void);
+
+/* Whether the rank is to say it: nobody else has, or it comes with the same again. Also where standard error takes nothing now,
+ * so that another who is heard says it too. */
+bool tool_told_first(uint32_t rank, const char *text);
+
+#endif
