@@ -76,6 +76,15 @@ result $? '--bucketing, or a budget with other rates, changes it'
 "$train" $job --checkpoint kept --resume --plan --bucketing auto >out 2>err && grep -q '^bucketing: [2-9] blocks in a gather' out
 result $? '--bucketing auto chooses again by the rates of the checkpoint'
 
+again='bucketing of the checkpoint: 2,3; --bucketing changes it'
+"$train" $run $flat --checkpoint hand --steps 2 --bucketing 2,3 >out 2>err &&
+    "$train" $run $flat --checkpoint hand --resume >out 2>err && grep -q "^$again\$" out && [ "$(hash_of)" = "$same" ] &&
+    "$train" $job --checkpoint hand --resume --plan --budget 1GiB --rates rates.json >out 2>err && grep -q "^$again\$" out &&
+    ! grep -q '^bucketing: ' out && grep -q -e '--bucketing 2,3$' out &&
+    "$train" $run $flat --checkpoint hand --resume --steps 5 --bucketing 1,1 >out 2>err && ! grep -q 'bucketing of' out &&
+    "$train" $job --checkpoint hand --resume --plan >out 2>err && ! grep -q bucketing out
+result $? 'one given by hand is kept as well, within a budget too, until another is given'
+
 "$memplan" --model gpt2 --kernels cpu --ranks 2 --batch 1 --seq 256 --json >out 2>err && one=$(grep -o '"arena_bytes": *[0-9]*' out | head -n 1) &&
     "$memplan" --model gpt2 --kernels cpu --ranks 2 --batch 1 --seq 256 --bucketing 2,2 --json >out 2>err && [ -n "$one" ] &&
     [ "$(grep -o '"arena_bytes": *[0-9]*' out | head -n 1)" != "$one" ]

@@ -502,11 +502,16 @@ static void take_fabric(const struct tool_options *o, struct tool_rates *rates)
     rates->link_latency_s = o->fabric_latency_us * 1e-6;
 }
 
+static bool is_chosen(const struct tool_kept_bucketing *kept)
+{
+    return kept->is_there && kept->rates.products_flops_per_s > 0;
+}
+
 static eo_status choose_bucketing(struct tool_options *o, const struct told *told, bool tells,
                                   struct tool_budget_option *chosen, struct tool_problem *problem)
 {
     struct tool_bucketing_choice choice;
-    const bool keeps = told->kept.bucketing.is_there && !o->rates_path && !o->measures_rates;
+    const bool keeps = is_chosen(&told->kept.bucketing) && !o->rates_path && !o->measures_rates;
     struct tool_rates rates = keeps ? told->kept.bucketing.rates : told->rates;
     struct subject subject;
     EO_TRY(find_subject(o, &subject, problem));
@@ -527,16 +532,19 @@ static eo_status go_on_joined(struct tool_options *o, const struct tool_kept_buc
                               struct tool_problem *problem)
 {
     const eo_log silence = {0};
-    struct tool_problem unused;
-    struct tool_budget_option option;
     struct subject subject;
+    struct tool_options joined = *o;
+    eo_transformer *transformer = NULL;
+    eo_plan *plan;
     if (o->memory != EO_MEMORY_STATIC || o->plan.no_prefetch)
         return EO_OK;
     EO_TRY(find_subject(o, &subject, problem));
-    subject.settings.gather_run = kept->gather_run;
-    subject.settings.gradient_run = kept->gradient_run;
-    if (tool_plan_settings_check(&subject.settings, subject.config.layer_count, subject.config.tied_head, &unused) < 0 ||
-        tool_budget_evaluate(&subject.settings, &subject.config, &kept->rates, false, &silence, &option) < 0)
+    joined.plan.gather_run = kept->gather_run;
+    joined.plan.gradient_run = kept->gradient_run;
+    const eo_status status = tool_job_plan(&joined, &subject.config, &silence, &transformer, &plan);
+    eo_plan_destroy(&plan);
+    eo_transformer_destroy(&transformer);
+    if (status < 0)
         return EO_OK;
     o->plan.gather_run = kept->gather_run;
     o->plan.gradient_run = kept->gradient_run;
@@ -565,13 +573,14 @@ eo_status tool_job_budget(struct tool_options *o, const struct tool_checkpoint_o
     if (told.budget_bytes && tells && told.rates.disk_bytes_per_s == 0)
         printf("budget: only plans without a disk: %s\n", no_disk.text[0] ? no_disk.text : "another rank has none");
     const bool has_bucketing = told.kept.bucketing.is_there && !tool_option_given(o, "bucketing");
-    if (has_bucketing && !told.budget_bytes)
+    const bool chooses_again = told.budget_bytes && is_chosen(&told.kept.bucketing); /* a new budget: as much of it as fits */
+    if (has_bucketing && !chooses_again)
         EO_TRY(go_on_joined(o, &told.kept.bucketing, tells, problem));
     if (told.budget_bytes)
         EO_TRY(choose(o, &told, tells, chosen, problem));
     else if (told.kept.is_there)
         EO_TRY(go_on(o, &told.kept, tells, chosen, problem));
-    if (o->bucketing_auto || (has_bucketing && told.budget_bytes)) /* a new budget: as much of it as fits */
+    if (o->bucketing_auto || (has_bucketing && chooses_again))
         EO_TRY(choose_bucketing(o, &told, tells, chosen, problem));
     if (told.budget_bytes)
         return EO_OK;

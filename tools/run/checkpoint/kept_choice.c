@@ -7,10 +7,15 @@ enum { SLOTS_MAX = 64 }; /* of --slots, --offload-slots and --bucketing */
 
 static void write_bucketing(struct eo_json *json, const struct tool_options *o)
 {
-    if (o->bucketing_rates.products_flops_per_s == 0)
+    const bool is_chosen = o->bucketing_rates.products_flops_per_s > 0;
+    const uint32_t gather = o->plan.gather_run ? o->plan.gather_run : 1, gradient = o->plan.gradient_run ? o->plan.gradient_run : 1;
+    if (!is_chosen && gather == 1 && gradient == 1)
         return;
-    eo_json_write(json, "'bucketing': {'gather_run': %u, 'gradient_run': %u, 'rates':", o->plan.gather_run, o->plan.gradient_run);
-    tool_rates_write(json, &o->bucketing_rates);
+    eo_json_write(json, "'bucketing': {'gather_run': %u, 'gradient_run': %u", gather, gradient);
+    if (is_chosen) {
+        eo_json_write(json, "'rates':");
+        tool_rates_write(json, &o->bucketing_rates);
+    }
     eo_json_write(json, "}");
 }
 
@@ -39,11 +44,10 @@ static bool is_number(json_int_t value, json_int_t least, json_int_t most)
 static void parse_bucketing(const json_t *settings, struct tool_kept_bucketing *out)
 {
     json_int_t gather, gradient;
-    struct tool_rates rates;
-    json_t *bucketing = json_object_get(settings, "bucketing");
+    struct tool_rates rates = {0};
+    json_t *bucketing = json_object_get(settings, "bucketing"), *by = json_object_get(bucketing, "rates");
     if (bucketing && json_unpack(bucketing, "{s:I, s:I}", "gather_run", &gather, "gradient_run", &gradient) == 0 &&
-        is_number(gather, 1, SLOTS_MAX) && is_number(gradient, 1, SLOTS_MAX) &&
-        !tool_rates_parse(json_object_get(bucketing, "rates"), &rates))
+        is_number(gather, 1, SLOTS_MAX) && is_number(gradient, 1, SLOTS_MAX) && !(by && tool_rates_parse(by, &rates)))
         *out = (struct tool_kept_bucketing){true, (uint32_t)gather, (uint32_t)gradient, rates};
 }
 

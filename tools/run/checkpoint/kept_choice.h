@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What --budget and --bucketing auto chose, and by which rates: checkpoints keep all of it, and --resume goes on with it, but for
- * what its own options say. No bit depends on it.
+ * What --budget and --bucketing auto chose, and by which rates, and a bucketing given by hand: checkpoints keep all of it, and
+ * --resume goes on with it, but for what its own options say. No bit depends on it.
  */
 #ifndef EO_TOOLS_RUN_CHECKPOINT_KEPT_CHOICE_H
 #define EO_TOOLS_RUN_CHECKPOINT_KEPT_CHOICE_H
@@ -11,7 +11,7 @@
 struct tool_kept_bucketing {
     bool is_there;
     uint32_t gather_run, gradient_run;
-    struct tool_rates rates;
+    struct tool_rates rates; /* all 0: given by hand */
 };
 
 /* Plain values, for ranks exchange them. */
