@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "tools/run/machine/memory_check.h"
+#include "tools/shared/overwrite.h"
 
 #ifndef EO_SOURCE_ROOT
 #define EO_SOURCE_ROOT "."
@@ -153,8 +154,8 @@ static bool fits(const struct tool_job *job, const struct tool_options *options,
     return tool_job_estimate(options, &summary, job->device.device_count) <= job->available_bytes;
 }
 
-/* The next smaller settings that fit, as words. */
-static void advise(const struct tool_job *job, char *text, size_t bytes)
+/* The next smaller settings that fit, as words; `bound`: what bounds the memory, or "". */
+static void advise(const struct tool_job *job, const char *bound, char *text, size_t bytes)
 {
     struct tool_options smaller = *job->options;
     for (smaller.plan.batch /= 2; smaller.plan.batch >= 1; smaller.plan.batch /= 2)
@@ -178,16 +179,18 @@ static void advise(const struct tool_job *job, char *text, size_t bytes)
         return;
     }
     static const char *const by_size[] = {"gpt2-large", "gpt2-medium", "gpt2", "base", "small", "tiny"};
-    for (size_t i = 0; i < sizeof(by_size) / sizeof(by_size[0]); i++) {
+    const bool is_fixed = job->options->init_path != NULL; /* by the weights */
+    for (size_t i = 0; i < sizeof(by_size) / sizeof(by_size[0]) && !is_fixed; i++) {
         eo_transformer_config config;
         if (eo_transformer_preset(by_size[i], &config) >= 0 && (!smaller.plan.seq || smaller.plan.seq <= config.context) &&
-            fits(job, &smaller, &config)) {
+            (!job->options->tokens_paths || config.vocabulary >= job->config.vocabulary) && fits(job, &smaller, &config)) {
             snprintf(text, bytes, "no batch of this model fits; --model %s would, with %s--batch 1 --recompute all",
                      by_size[i], is_process ? "" : "--ranks 1 ");
             return;
         }
     }
-    snprintf(text, bytes, "no model fits: end other programs, or use a larger machine%s",
+    snprintf(text, bytes, "no %s fits: %s%s", is_fixed ? "batch of this model" : "model",
+             bound[0] ? "raise the limit" : "end other programs, or use a larger machine",
              is_process ? ", or fewer ranks on each" : "");
 }
 
@@ -209,7 +212,7 @@ static eo_status check_gpu_memory(const struct tool_job *job, struct tool_proble
     char advice[256], categories[512];
     if (job->needed_bytes <= job->available_bytes)
         return EO_OK;
-    advise(job, advice, sizeof(advice));
+    advise(job, "", advice, sizeof(advice));
     describe_categories(&job->summary, categories, sizeof(categories));
     return tool_problem_set(problem, EO_ERR_NO_MEMORY,
                             "not enough GPU memory for --model %s with --ranks %u --batch %u --seq %u: %.0f MiB are "
@@ -235,7 +238,7 @@ static eo_status check_memory(struct tool_job *job, struct tool_problem *problem
     if (job->needed_bytes - taken_bytes <= job->available_bytes)
         return EO_OK;
     char advice[256];
-    advise(job, advice, sizeof(advice));
+    advise(job, bound, advice, sizeof(advice));
     return tool_problem_set(problem, EO_ERR_NO_MEMORY,
                             "not enough memory for --model %s with --ranks %u --batch %u --seq %u: %.0f MiB are needed "
                             "(%.0f MiB a rank are planned, the rest is an estimate), %.0f MiB are available%s; %s",
@@ -389,7 +392,11 @@ static eo_status choose_config(struct tool_job *job, struct tool_problem *proble
         EO_TRY(load_model_config(job, problem));
     if (!o->init_path)
         return EO_OK;
-    EO_TRY(tool_import_open(&job->import, o->init_path, problem));
+    const eo_status opened = tool_import_open(&job->import, o->init_path, problem);
+    if (opened < 0) {
+        const struct tool_problem own = *problem;
+        return tool_problem_set(problem, opened, "%s%s", strncmp(own.text, "--", 2) == 0 ? "" : "--init ", own.text);
+    }
     if (o->model_of_init)
         job->config = job->import.config;
     return tool_import_check(&job->import, o->model_name, &job->config, problem);
@@ -424,26 +431,43 @@ static eo_status check_device(struct tool_job *job, const struct tool_log_catch 
     const eo_status libraries = eo_team_ask(job->options->plan.device, &log); /* all that lacks is told at once */
     if (status >= 0)
         status = libraries;
-    return status < 0 ? tool_problem_set(problem, status, "--device %s: %s", job->options->plan.device,
-                                         log_catch->text[0] ? log_catch->text : eo_status_text(status))
-                      : EO_OK;
+    const char *why = log_catch->text[0] ? log_catch->text : eo_status_text(status);
+    if (status >= 0)
+        return EO_OK;
+    if (strncmp(why, "rank 0: device ", 15) == 0) /* so it says, whatever rank asks */
+        return tool_problem_set(problem, status, "--%s", why + 8);
+    return tool_problem_set(problem, status, "--device %s: %s", job->options->plan.device, why);
+}
+
+/* Nothing makes it; what is not named is the folder of --checkpoint, or the current one. */
+static eo_status check_offload_folder(const struct tool_options *o, struct tool_problem *problem)
+{
+    struct stat info;
+    if (!tool_option_given(o, "offload-folder"))
+        return EO_OK;
+    if (stat(o->offload_folder, &info) != 0)
+        return tool_problem_set(problem, EO_ERR_IO, "--offload-folder %s: %s; create it, or choose another", o->offload_folder,
+                                strerror(errno));
+    return tool_check_folder("--offload-folder", o->offload_folder, problem);
 }
 
 static eo_status prepare(struct tool_job *job, struct tool_log_catch *log_catch, struct tool_problem *problem)
 {
     const struct tool_options *o = job->options;
     EO_TRY(choose_config(job, problem));
+    const struct tool_plan_settings settings = plan_settings_for(o, &job->config);
     job->shape = (struct tool_batch_shape){
-        .rank_count = o->plan.ranks, .batch = o->plan.batch, .seq = plan_settings_for(o, &job->config).seq,
-        .micro_batches = o->plan.micro_batches};
+        .rank_count = o->plan.ranks, .batch = o->plan.batch, .seq = settings.seq, .micro_batches = o->plan.micro_batches};
     if (job->shape.seq > job->config.context)
         return tool_problem_set(problem, EO_ERR_INVALID,
                                 "--seq %u is longer than the context of --model %s, %u; give a shorter one",
                                 job->shape.seq, o->model_name, job->config.context);
-    if (!o->plan_only) /* a plan needs no device */
+    if (!o->plan_only) { /* a plan needs no device */
         EO_TRY(check_device(job, log_catch, problem));
+        EO_TRY(check_offload_folder(o, problem));
+    }
     /* Also of the ranks, later: it finds the catch of the thread that calls. */
-    EO_TRY(tool_plan_settings_check(&o->plan, job->config.layer_count, job->config.tied_head, problem));
+    EO_TRY(tool_plan_settings_check(&settings, job->config.layer_count, job->config.tied_head, problem));
     const eo_log log = tool_job_log(NULL);
     const eo_status status = tool_job_plan(o, &job->config, &log, &job->transformer, &job->plan);
     if (status < 0)

@@ -28,7 +28,7 @@ double tool_option_real(const struct argp_state *state, const char *name, const 
     char *end;
     const double value = strtod(text, &end);
     if (end == text || *end != '\0' || !isfinite(value) || value < least || value > most)
-        argp_error(state, "--%s is '%s'; give a number from %g to %g", name, text, least, most);
+        argp_error(state, "--%s is '%s'; give a number from %.10g to %.10g", name, text, least, most);
     if (value != 0 && (float)value == 0)
         argp_error(state, "--%s is '%s', too small: in fp32 it is 0; give a larger number", name, text);
     return value;

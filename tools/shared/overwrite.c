@@ -144,6 +144,14 @@ eo_status tool_overwrite_open(FILE **out, const char *option, const char *path, 
     return EO_OK;
 }
 
+/* Of a file errno says that it is no folder. */
+static bool can_write_in(const char *folder)
+{
+    char inside[OVERWRITE_PATH_MAX + 2];
+    snprintf(inside, sizeof(inside), "%s/.", folder);
+    return access(inside, W_OK | X_OK) == 0;
+}
+
 eo_status tool_check_writable(const char *option, const char *path, struct tool_problem *problem)
 {
     if (!path)
@@ -163,10 +171,9 @@ eo_status tool_check_writable(const char *option, const char *path, struct tool_
     char *slash = strrchr(folder, '/');
     if (slash)
         slash[slash == folder] = '\0';
-    if (access(slash ? folder : ".", W_OK | X_OK) != 0)
-        return tool_problem_set(problem, EO_ERR_IO,
-                                "%s %s: cannot write to the folder: %s; create it, or choose another",
-                                option, path, strerror(errno));
+    if (!can_write_in(slash ? folder : "."))
+        return tool_problem_set(problem, EO_ERR_IO, "%s %s: cannot write to the folder: %s; %schoose another", option, path,
+                                strerror(errno), errno == ENOENT ? "create it, or " : "");
     return EO_OK;
 }
 
@@ -192,10 +199,9 @@ eo_status tool_check_folder(const char *option, const char *path, struct tool_pr
     char *slash = strrchr(parent, '/');
     if (slash)
         slash[slash == parent] = '\0';
-    if (access(slash ? parent : ".", W_OK | X_OK) != 0)
-        return tool_problem_set(problem, EO_ERR_IO,
-                                "%s %s: cannot be created: %s; create its parent folder, or choose another", option, path,
-                                strerror(errno));
+    if (!can_write_in(slash ? parent : "."))
+        return tool_problem_set(problem, EO_ERR_IO, "%s %s: cannot be created: %s; %schoose another", option, path,
+                                strerror(errno), errno == ENOENT ? "create its parent folder, or " : "");
     return EO_OK;
 }
 

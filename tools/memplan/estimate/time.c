@@ -82,6 +82,19 @@ static eo_status walk_plan(struct tool_step_time *out, const struct tool_estimat
     return EO_OK;
 }
 
+static eo_status refuse_device(const struct tool_estimate_request *request, struct tool_problem *problem)
+{
+    char known[512] = "";
+    const struct tool_device_memory *device;
+    for (uint32_t i = 0; (device = tool_device_memory_at(i)); i++)
+        if (tool_device_rates_find(device->name) && strlen(known) < sizeof(known) - 1)
+            snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s", known[0] ? ", " : "", device->name);
+    return tool_problem_set(
+        problem, EO_ERR_INVALID, "%s: %s%s; give --device, one of %s, or another with its rates in a file of --devices",
+        request->tokens > 0 ? "--tokens" : "--time", request->device ? "no rates are known of " : "of which device",
+        request->device ? request->device : "", known);
+}
+
 eo_status tool_estimate_time(struct tool_time_answer *out, const struct tool_estimate_request *request,
                              struct tool_problem *problem)
 {
@@ -89,8 +102,7 @@ eo_status tool_estimate_time(struct tool_time_answer *out, const struct tool_est
     const struct tool_shape shape = tool_shape_of(request->config);
     struct tool_system_settings settings;
     if (!rates)
-        return tool_problem_set(problem, EO_ERR_INVALID,
-                                "--time: give --device, of A100, H100 or H200: no rates are known of others");
+        return refuse_device(request, problem);
     EO_TRY(tool_estimate_settings(&settings, request, request->system, &shape, problem));
     if (settings.run.precision == TOOL_PRECISION_FP8 && rates->float8_flops <= 0)
         return tool_problem_set(problem, EO_ERR_INVALID, "--time: --device %s has no products in float8; give bf16", request->device);

@@ -82,8 +82,9 @@ static void check_budget(const struct argp_state *state, const struct tool_optio
     const size_t count = sizeof(chosen) / sizeof(chosen[0]) - !o->budget_may_change_bits;
     if (!tool_option_is_given(o, OPTION_BUDGET)) {
         if ((tool_option_is_given(o, OPTION_RATES) && !o->bucketing_auto) || o->budget_may_change_bits)
-            argp_error(state, "--%s needs --budget BYTES, the memory of a rank",
-                       o->budget_may_change_bits ? "budget-may-change-bits" : "rates");
+            argp_error(state, "--%s needs --budget BYTES, the memory of a rank%s",
+                       o->budget_may_change_bits ? "budget-may-change-bits" : "rates",
+                       o->budget_may_change_bits ? "" : ", or --bucketing auto");
         return;
     }
     for (size_t i = 0; i < count; i++)
@@ -105,6 +106,24 @@ static void check_bucketing(const struct argp_state *state, const struct tool_op
                    "possible", o->plan.gather_run, o->plan.gradient_run, o->plan.gather_slots, o->plan.gradient_slots);
     if (o->bucketing_auto && tool_options_on_gpu(o) && (!o->rates_path || o->measures_rates))
         argp_error(state, "--bucketing auto with --device cuda needs --rates FILE.json: nothing measures the link of GPUs");
+}
+
+static void check_offload(const struct argp_state *state, struct tool_options *o)
+{
+    static const int planned[] = {OPTION_OFFLOAD_LAYERS, OPTION_OFFLOAD_SLOTS,       OPTION_OFFLOAD_GRADIENTS,
+                                  OPTION_LATE_UPDATES,   OPTION_OFFLOAD_ACTIVATIONS, OPTION_OFFLOAD_FOLDER};
+    const bool is_static = o->memory == EO_MEMORY_STATIC, is_other_side = !tool_option_is_given(o, OPTION_MEMORY);
+    if (!is_static && o->dynamic_offload && is_other_side) { /* a comparison's, which has a plan for it on one side */
+        o->plan.offload_layers = o->plan.offload_slots = o->plan.offload_activations = 0;
+        o->plan.offload_gradients = o->plan.late_updates = false;
+    }
+    for (size_t i = 0; i < sizeof(planned) / sizeof(planned[0]) && !is_static && !is_other_side; i++)
+        if (tool_option_is_given(o, planned[i]))
+            argp_error(state, "--%s needs --memory static: what is offloaded is planned%s", tool_option_name(planned[i]),
+                       o->dynamic_offload ? "" : " (in dynamic memory: --dynamic-offload)");
+    tool_option_check_offload(state, &o->plan);
+    if (tool_option_is_given(o, OPTION_OFFLOAD_FOLDER) && tool_options_on_gpu(o))
+        argp_error(state, "--offload-folder needs --device cpu: with GPUs the host's memory takes what is offloaded");
 }
 
 /* What is not given is as usual with the optimizer. */
@@ -174,16 +193,7 @@ void tool_options_check_together(const struct argp_state *state, struct tool_opt
     check_bucketing(state, o);
     if (o->plan.late_updates && o->plan.no_prefetch)
         argp_error(state, "--late-updates hides copies, which --no-prefetch leaves in view; leave one of them out");
-    tool_option_check_offload(state, &o->plan);
-    if (tool_option_is_given(o, OPTION_OFFLOAD_FOLDER) && tool_options_on_gpu(o))
-        argp_error(state, "--offload-folder needs --device cpu: with GPUs the host's memory takes what is offloaded");
-    if (o->memory != EO_MEMORY_STATIC && o->dynamic_offload) { /* a comparison's other side has a plan for it */
-        o->plan.offload_layers = o->plan.offload_slots = o->plan.offload_activations = 0;
-        o->plan.offload_gradients = o->plan.late_updates = false;
-    }
-    if (tool_plan_settings_offload(&o->plan) && o->memory != EO_MEMORY_STATIC)
-        argp_error(state, "--offload-%s needs --memory static: what is offloaded is planned",
-                   o->plan.offload_layers ? "layers" : "activations");
+    check_offload(state, o);
     if (o->plan.no_prefetch && o->memory != EO_MEMORY_STATIC && tool_option_is_given(o, OPTION_MEMORY))
         argp_error(state, "--no-prefetch needs --memory static; with %s use --implicit-prefetch", tool_memory_name(o->memory));
     if (o->memory != EO_MEMORY_STATIC) /* a comparison's other side */

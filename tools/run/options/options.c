@@ -216,8 +216,8 @@ static void parse_memory(const struct argp_state *state, struct tool_options *o,
     case OPTION_FABRIC:
         tool_option_pair(state, name, text, "two numbers: gigabytes a second, microseconds (such as 12.5,10)", first, second,
                          sizeof(first));
-        o->fabric_gigabytes_per_s = tool_option_real(state, name, first, 1e-6, 1e6);
-        o->fabric_latency_us = tool_option_real(state, name, second, 0, 1e6);
+        o->fabric_gigabytes_per_s = tool_option_real(state, "fabric GBPS", first, 1e-6, 1e6);
+        o->fabric_latency_us = tool_option_real(state, "fabric US", second, 0, 1e6);
         break;
     case OPTION_RECOMPUTE: tool_option_recompute(state, text, &o->plan); break;
     case OPTION_HEAD_CHUNKS:

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "tools/run/ranks/world.h"
+#include "tools/shared/overwrite.h"
 #include "tools/shared/weights_hash.h"
 
 #define FILE_FORMAT "rank-%05u.flight"
@@ -27,14 +28,9 @@ static void folder_of(const struct tool_job *job, char *path, size_t bytes)
 
 static eo_status make_folder(const char *path, struct tool_problem *problem)
 {
-    struct stat info;
+    EO_TRY(tool_check_folder("--flight-recorder", path, problem));
     if (mkdir(path, 0777) < 0 && errno != EEXIST)
-        return tool_problem_set(problem, EO_ERR_INVALID, "--flight-recorder: cannot create the folder %s: %s", path,
-                                strerror(errno));
-    if (stat(path, &info) < 0 || !S_ISDIR(info.st_mode))
-        return tool_problem_set(problem, EO_ERR_INVALID, "--flight-recorder: %s is not a folder", path);
-    if (access(path, W_OK | X_OK) < 0)
-        return tool_problem_set(problem, EO_ERR_INVALID, "--flight-recorder: %s: %s", path, strerror(errno));
+        return tool_problem_set(problem, EO_ERR_INVALID, "--flight-recorder %s: cannot be created: %s", path, strerror(errno));
     return EO_OK;
 }
 
