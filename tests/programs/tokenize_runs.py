@@ -318,7 +318,7 @@ def check_refusals():
             (["0.txt", "--assistant-only", "--tokenizer", "bytes", "--out", "x.bin"], "0.txt: --assistant-only: is plain text"),
             (["chat.jsonl", "--tokenizer", "odd", "--out", "x.bin"], "chat.jsonl, line 1: the chat template fails: "),
             (["chat.jsonl", "--tokenizer", "cut", "--out", "x.bin"], "cut: the chat template, line 1: "),
-            (["keys.jsonl", "--tokenizer", "bytes", "--out", "x.bin"], "but ?[31mred?[0m? line of its own\n"),
+            (["keys.jsonl", "--tokenizer", "bytes", "--out", "x.bin"], "but ?[31mred?[0m?line of its own;"),
             (["0.txt", "--tokenizer", "bytes", "--out", "bytes-texts.bin"], "exists"),
             (["0.txt", "--tokenizer", "bytes", "--boundary", "<no>", "--out", "x.bin"], "no token <no>")):
         done = run(python, tokenize, *words)
