@@ -94,7 +94,7 @@ done
 refuse 'gradients that leave, joined' '--bucketing 1,3 with --offload-gradients' --model gpt2 --offload-layers all \
     --offload-gradients --bucketing 1,3
 refuse 'more pieces of the head than tokens' '--head-chunks 7: a micro-batch has only 5 tokens' --model gpt2 --seq 5 --head-chunks 7
-run 0 'note: offload_activations has no effect' --model gpt2 --seq 16 --offload-activations 2
+run 0 'note: --offload-activations has no effect' --model gpt2 --seq 16 --offload-activations 2
 result $? 'activations that all stay in memory are told of'
 refuse 'adapters of a layer that is none' 'they have c_attn, c_proj, c_fc' --model gpt2 --lora r=8,targets=q_proj
 refuse 'adapters with Muon' 'give --optimizer adamw' --model gpt2 --lora 8 --optimizer muon

@@ -155,6 +155,9 @@ result $good 'what all ranks refuse is said once, and how they ended, too'
     result $? 'what differs is said by each'
     alike 2 '^train: --steps is' "$launch" -n 2 sh -c '"$@" --steps x; exec "$@" --steps x' - "$train" $job && [ $status = 2 ]
     result $? 'a rank that comes with the same again is heard again'
+    alike 1 '^train: --offload-activations has no effect' "$launch" -n 3 "$train" $job --plan --offload-activations 1 &&
+        [ $status = 0 ]
+    result $? 'a warning is worth one line, and names the option'
     alike 1 '^launch: ./none: ' "$launch" -n 3 ./none && [ $status = 127 ]
     result $? 'a program that is not there is named once'
     mkdir -p kept && : >kept/step-000000000002.new

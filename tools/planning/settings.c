@@ -212,6 +212,14 @@ void tool_recompute_text(const struct tool_plan_settings *s, char *text, size_t 
         snprintf(text, bytes, "%s", s->recompute == EO_RECOMPUTE_CHEAP ? "cheap" : "none");
 }
 
+const char *tool_plan_warning(const char *warning, char *text, size_t bytes)
+{
+    static const char field[] = "offload_activations";
+    const bool is_field = strncmp(warning, field, strlen(field)) == 0;
+    snprintf(text, bytes, "%s%s", is_field ? "--offload-activations" : "", warning + (is_field ? strlen(field) : 0));
+    return text;
+}
+
 void tool_plan_settings_words(const struct tool_plan_settings *s, char text[TOOL_PLAN_WORDS_MAX])
 {
     char strategy[32], recompute[32], offload[64] = "", layers[16] = "all", ema[32] = "", dropout[32] = "", bucketing[48] = "";

@@ -103,6 +103,9 @@ enum { TOOL_LORA_TEXT_MAX = TOOL_LORA_TARGETS_MAX + 64 };
 const char *tool_lora_text(const struct tool_lora *lora, char text[TOOL_LORA_TEXT_MAX]);
 void tool_recompute_text(const struct tool_plan_settings *settings, char *text, size_t bytes);
 
+/* A warning of the planner, which begins with a field, with the option of that name. Returns `text`. */
+const char *tool_plan_warning(const char *warning, char *text, size_t bytes);
+
 /* All of them as options, "--ranks 4 --batch 2 ...": what train writes for memplan --verify. Nothing is open any more. */
 enum { TOOL_PLAN_WORDS_MAX = 1024 };
 void tool_plan_settings_words(const struct tool_plan_settings *settings, char text[TOOL_PLAN_WORDS_MAX]);

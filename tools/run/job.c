@@ -13,6 +13,7 @@
 
 #include "tools/run/machine/memory_check.h"
 #include "tools/shared/overwrite.h"
+#include "tools/shared/told.h"
 
 #ifndef EO_SOURCE_ROOT
 #define EO_SOURCE_ROOT "."
@@ -34,12 +35,13 @@ static void keep_error(struct tool_log_catch *log_catch, const char *text)
 static void catch_write(void *user, eo_log_level level, const char *text)
 {
     struct tool_log_catch *log_catch = user ? user : thread_catch;
+    char own[1024];
     if (level == EO_LOG_ERROR && log_catch)
         keep_error(log_catch, text);
     else if (level == EO_LOG_INFO)
         printf("%s\n", text);
-    else
-        fprintf(stderr, "%s: %s\n", program_invocation_short_name, text);
+    else if (tool_told_never(text)) /* a plan is made more than once, and by each rank */
+        fprintf(stderr, "%s: %s\n", program_invocation_short_name, tool_plan_warning(text, own, sizeof(own)));
 }
 
 eo_log tool_job_log(struct tool_log_catch *log_catch)

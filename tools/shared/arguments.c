@@ -22,8 +22,7 @@ enum { DOOR_USAGE = 0x900, NAME_BYTES_MAX = TOOL_WORD_BYTES_MAX };
 /* Ranks that launch has started have the same command line. */
 static void leave_if_told(const char *text)
 {
-    const char *rank = getenv("EVENODD_RANK");
-    if (!tool_told_first(rank ? (uint32_t)strtoul(rank, NULL, 10) : 0, text))
+    if (!tool_told_first(tool_told_rank(), text))
         exit(TOOL_EXIT_BAD_INPUT);
 }
 

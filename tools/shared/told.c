@@ -60,6 +60,26 @@ static bool comes_first(struct told_text *told, uint32_t rank)
     return false;
 }
 
+uint32_t tool_told_rank(void)
+{
+    const char *rank = getenv("EVENODD_RANK");
+    return rank ? (uint32_t)strtoul(rank, NULL, 10) : 0;
+}
+
+bool tool_told_never(const char *text)
+{
+    static _Atomic uint64_t said[TEXTS_MAX];
+    const uint64_t hash = hash_text(text);
+    for (int i = 0; i < TEXTS_MAX; i++) {
+        uint64_t before = 0;
+        if (atomic_compare_exchange_strong(&said[i], &before, hash))
+            return tool_told_first(tool_told_rank(), text);
+        if (before == hash)
+            return false;
+    }
+    return true;
+}
+
 bool tool_told_first(uint32_t rank, const char *text)
 {
     struct pollfd standard_error = {STDERR_FILENO, POLLOUT, 0};

@@ -16,4 +16,10 @@ int tool_told_make(void);
  * so that another who is heard says it too. */
 bool tool_told_first(uint32_t rank, const char *text);
 
+/* Of this process, by launch: EVENODD_RANK; else 0. */
+uint32_t tool_told_rank(void);
+
+/* A warning is worth one line, however often it comes. */
+bool tool_told_never(const char *text);
+
 #endif

@@ -19,7 +19,7 @@ static void catch_line(void *user, eo_log_level level, const char *text)
     if (level == EO_LOG_ERROR)
         snprintf(caught->text, sizeof(caught->text), "%s", text);
     else if (level == EO_LOG_WARN)
-        snprintf(caught->memplan->warning, sizeof(caught->memplan->warning), "%s", text);
+        (void)tool_plan_warning(text, caught->memplan->warning, sizeof(caught->memplan->warning));
 }
 
 const eo_model *tool_memplan_model(const struct tool_memplan *memplan)

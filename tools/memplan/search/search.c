@@ -30,12 +30,13 @@ const char *tool_fit_name(enum tool_fit_kind kind)
 
 static void show_progress(struct tool_search *s, uint64_t value)
 {
-    const uint64_t now = tool_now_ns(), second = 1000000000;
-    if (now - s->begun_ns < second || now - s->shown_ns < second / 4)
+    const bool is_terminal = isatty(STDERR_FILENO);
+    const uint64_t now = tool_now_ns(), second = 1000000000, pause = is_terminal ? second / 4 : 10 * second; /* a line stays */
+    if (now - s->begun_ns < (is_terminal ? second : pause) || now - s->shown_ns < pause)
         return;
     s->shown_ns = now;
-    fprintf(stderr, isatty(STDERR_FILENO) ? "\r%s: %u plans, at %llu   " : "%s: %u plans, at %llu\n",
-            tool_fit_name(s->fit->kind), s->fit->plan_count, (unsigned long long)value);
+    fprintf(stderr, is_terminal ? "\r%s: %u plans, at %llu   " : "%s: %u plans, at %llu\n", tool_fit_name(s->fit->kind),
+            s->fit->plan_count, (unsigned long long)value);
 }
 
 static uint32_t least_u32(uint32_t a, uint32_t b)
