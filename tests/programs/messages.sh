@@ -93,6 +93,12 @@ refused() # TEXT COMMAND...: status 2, and so one line begins, or ends where the
         refused '^checkpoint: give the checkpoint, or its folder' "$checkpoint" ls ''
     result $? 'checkpoint names the folder without one, and a word that is no command'
 
+    "$train" $small --ranks 1 --steps 3 --resume saved --dtype bf16 >out 2>err && [ "$(grep -c 'now: the run continues' err)" = 3 ] &&
+        grep -q -- '--resume: dtype was "fp32", is "bf16" now' err &&
+        refused 'of another model: it has .*; give --model, --granularity and --lora as that run did$' "$train" $small --ranks 1 \
+            --steps 3 --resume saved --granularity half
+    result $? '--resume tells of an option once, not of what follows from it, and what a model goes by'
+
     # --- a terminal
     escape=$(printf '\033[31mred\033[0m\r') newline=$(printf 'a\nb') good=0 lines=0
     for words in "$train --model" "$train --steps" "$train --text" "$train --strategy" "$train" "$train --log none/" "$launch -n" \

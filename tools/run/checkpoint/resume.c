@@ -55,7 +55,10 @@ static uint32_t process_count(const struct tool_job *job)
 
 static eo_status refuse(const struct tool_log_catch *log_catch, eo_status status, struct tool_problem *problem)
 {
-    return tool_problem_set(problem, status, "--resume: %s", log_catch->text[0] ? log_catch->text : eo_status_text(status));
+    const char *why = log_catch->text[0] ? log_catch->text : eo_status_text(status);
+    return tool_problem_set(problem, status, "--resume: %s%s", why,
+                            strstr(why, "is of another model") ? "; give --model, --granularity and --lora as that run did"
+                                                               : "");
 }
 
 /* -- whether it is of this job -------------------------------------------------------------------------------------*/

@@ -269,6 +269,13 @@ static void compare_models(const json_t *mine, const json_t *old)
     }
 }
 
+/* "gather" and the like say the type of --dtype where they have none of their own: one that follows is no change of theirs. */
+static bool follows_dtype(const char *name, const json_t *before, const json_t *now, const json_t *old, const json_t *mine)
+{
+    return strcmp(name, "dtype") != 0 && json_is_string(before) && json_equal(before, json_object_get(old, "dtype")) &&
+           json_equal(now, json_object_get(mine, "dtype"));
+}
+
 void tool_job_settings_compare(struct tool_job *job, const json_t *saved, bool tells)
 {
     char *text = tool_json_text(0, tool_job_settings, job);
@@ -279,7 +286,8 @@ void tool_job_settings_compare(struct tool_job *job, const json_t *saved, bool t
         compare_models(json_object_get(mine, "model"), json_object_get(saved, "model"));
     json_object_foreach(json_object_get(mine, "settings"), name, value) {
         const json_t *before = json_object_get(old, name);
-        if (!tells || !before || json_equal(value, (json_t *)before))
+        if (!tells || !before || json_equal(value, (json_t *)before) ||
+            follows_dtype(name, before, value, old, json_object_get(mine, "settings")))
             continue;
         fprintf(stderr, "%s: --resume: %s was ", program_invocation_short_name,
                 strcmp(name, "data") == 0        ? "the data"
