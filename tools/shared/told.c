@@ -31,14 +31,19 @@ int tool_told_make(void)
 /* What the variable names may be another's file by now: only one of ours has these seals and this size. */
 static struct told_text *find_texts(void)
 {
-    static struct told_text own[TEXTS_MAX];
+    static struct told_text own[TEXTS_MAX], *_Atomic found;
+    if (atomic_load(&found))
+        return found;
+    atomic_store(&found, own);
     const char *number = getenv("EVENODD_TOLD");
     const int file = number ? atoi(number) : -1;
     struct stat info;
     if (file <= STDERR_FILENO || fcntl(file, F_GET_SEALS) != SEALS || fstat(file, &info) != 0 || info.st_size != sizeof(own))
         return own;
     void *shared = mmap(NULL, sizeof(own), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0); /* until the process ends */
-    return shared == MAP_FAILED ? own : shared;
+    if (shared != MAP_FAILED)
+        atomic_store(&found, shared);
+    return found;
 }
 
 static uint64_t hash_text(const char *text)
