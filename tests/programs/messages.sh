@@ -72,6 +72,12 @@ refused() # TEXT COMMAND...: status 2, and so one line begins, or ends where the
         grep -q '^launch: ' err
     result $? 'launch looks at options behind -n too, and its own name begins the line'
 
+    echo '{"products_flops_per_s": 2e10, "memory_bytes_per_s": 8e9, "link_bytes_per_s": 1e10}' >rates.json && good=0
+    for option in '--budget 1GiB' '--bucketing auto'; do
+        refused "^train: ${option%% *}.*: no plan of this job can be made: .* no linear layer 'foo'" "$train" $job --plan $option --rates rates.json \
+            --lora r=4,targets=foo || good=1
+    done
+    result $good 'a search that finds no plan says why'
     if (ulimit -v 200000 && "$train" $small >out 2>err); then
         "$train" $small --model 6x384x6 --steps 1 --hash off --export model >out 2>err &&
             (ulimit -v 200000 && refused 'no batch of this model fits: raise the limit$' "$train" $small --model init --init model)

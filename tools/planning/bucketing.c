@@ -40,8 +40,7 @@ eo_status tool_bucketing_choose(struct tool_plan_settings *settings, const eo_tr
     t.settings.gather_run = t.settings.gradient_run = 1;
     const eo_status status = tool_budget_evaluate(&t.settings, config, rates, false, &silence, &t.best);
     if (status < 0)
-        return tool_problem_set(problem, status, "--bucketing auto: no plan of this job can be made: %s; without it the reason is "
-                                "told", eo_status_text(status));
+        return tool_budget_no_plan("--bucketing auto", &t.settings, config, rates, status, problem);
     out->alone = t.best;
     for (int round = 0; round < 2; round++) { /* one may be worth it with the other only */
         for (size_t r = 0; r < RUNS && runs[r] <= positions; r++)

@@ -48,6 +48,26 @@ eo_status tool_budget_evaluate(const struct tool_plan_settings *settings, const 
     return status;
 }
 
+static void keep_first_error(void *user, eo_log_level level, const char *text)
+{
+    struct tool_problem *why = user;
+    if (level == EO_LOG_ERROR && !why->text[0])
+        snprintf(why->text, sizeof(why->text), "%s", text);
+}
+
+eo_status tool_budget_no_plan(const char *option, const struct tool_plan_settings *settings,
+                              const eo_transformer_config *config, const struct tool_rates *rates, eo_status status,
+                              struct tool_problem *problem)
+{
+    struct tool_problem why = {.text = ""};
+    struct tool_budget_option unused;
+    const eo_log log = {.write = keep_first_error, .user = &why, .level = EO_LOG_ERROR};
+    if (tool_budget_evaluate(settings, config, rates, false, &log, &unused) >= 0)
+        why.text[0] = '\0'; /* it was not these settings */
+    return tool_problem_set(problem, status, "%s: no plan of this job can be made: %s", option,
+                            why.text[0] ? why.text : eo_status_text(status));
+}
+
 static double mib(uint64_t bytes)
 {
     return (double)bytes / (1 << 20);
@@ -65,10 +85,7 @@ eo_status tool_budget_find(const struct tool_plan_settings *settings, const eo_t
     if (status == EO_ERR_NO_MEMORY)
         return tool_problem_set(problem, status, "--budget: no memory for the search");
     if (status < 0)
-        return tool_problem_set(problem, status,
-                                "--budget: no plan of this job can be made: %s; without --budget the reason is "
-                                "told",
-                                eo_status_text(status));
+        return tool_budget_no_plan("--budget", settings, config, &request->rates, status, problem);
     if (out->found)
         return EO_OK;
     char text[TOOL_BUDGET_TEXT_MAX], cache[48] = "";

@@ -55,6 +55,11 @@ EO_NODISCARD eo_status tool_budget_evaluate(const struct tool_plan_settings *set
                                             const struct tool_rates *rates, bool draft, const eo_log *log,
                                             struct tool_budget_option *out);
 
+/* Of settings that no plan can be made of: `status`, with the option and the reason. */
+EO_NODISCARD eo_status tool_budget_no_plan(const char *option, const struct tool_plan_settings *settings,
+                                           const eo_transformer_config *config, const struct tool_rates *rates,
+                                           eo_status status, struct tool_problem *problem);
+
 /* The choice in a line, and what more memory would buy; the lines begin with `indent`. */
 void tool_budget_print(FILE *out, const char *indent, const struct tool_budget_choice *choice,
                        const struct tool_budget_request *request);

@@ -86,7 +86,7 @@ eo_status tool_estimate_settings(struct tool_system_settings *out, const struct 
     EO_TRY(tool_estimate_micro_batches(&out->layout.micro_batches, request, problem));
     EO_TRY(check_request(p, system, problem));
     if ((uint64_t)out->layout.batch * out->layout.seq > TOKENS_MOST)
-        return tool_problem_set(problem, EO_ERR_INVALID, "batch x seq is %llu tokens; give at most %d",
+        return tool_problem_set(problem, EO_ERR_INVALID, "--batch x --seq is %llu tokens; give at most %d",
                                 (unsigned long long)out->layout.batch * out->layout.seq, TOKENS_MOST);
     if (out->layout.seq > request->config->context)
         return tool_problem_set(problem, EO_ERR_INVALID, "--seq %u is longer than the model's context of %u (%s)",
