@@ -52,7 +52,7 @@ run 2 'megatron, megatron-fsdp and fsdp2 are searched' --model gpt2 --system dee
 result $? 'layouts of a system that has but one'
 refuse 'a network of no time' 'give --time too' --model gpt2 --device H100 --network 50GB
 refuse 'more micro-batches than a plan takes' 'give at most 4096' --model gpt2 --ranks 1 --global-batch 16777216
-run 2 'batch x seq' --model llama-3.1-405b --system megatron --batch 1048576 --seq 131072
+run 2 'x --seq is 137438953472 tokens; give at most' --model llama-3.1-405b --system megatron --batch 1048576 --seq 131072
 result $? 'a batch out of range, of another system'
 refuse 'the time on no device' 'give --device' --model gpt2 --time
 refuse 'the time on a device without rates' 'no rates are known' --model gpt2 --time --device T4
