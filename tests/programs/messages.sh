@@ -99,7 +99,7 @@ refused() # TEXT COMMAND...: status 2, and so one line begins, or ends where the
         refused '^checkpoint: give the checkpoint, or its folder' "$checkpoint" ls ''
     result $? 'checkpoint names the folder without one, and a word that is no command'
 
-    "$train" $small --ranks 1 --steps 3 --resume saved --dtype bf16 >out 2>err && ! grep -q -e 'gather was' -e 'products was' -e 'frozen was' err &&
+    "$train" $small --ranks 1 --steps 3 --resume saved --dtype bf16 >out 2>err && ! grep -q -e 'gather was' -e 'products was' -e 'frozen was' -e 'instruction-set was' err &&
         grep -q -- '--resume: dtype was "fp32", is "bf16" now' err &&
         refused 'of another model: it has .*; give --model, --granularity and --lora as that run did$' "$train" $small --ranks 1 \
             --steps 3 --resume saved --granularity half
@@ -154,10 +154,13 @@ for words in '--wrong' '--steps 0' '--text none.txt' '--tokens text' '--log othe
     '--resume nowhere' '--model mixtral-8x7b' '--collectives mpi' '--strategy hsdp:3' '--head-chunks 99' '--ranks 3' '--budget 1'; do
     alike 1 '^train: ' "$launch" -n 4 "$train" $small $words && [ $status = 2 ] &&
         [ "$(grep -c '^launch: rank [0-3] (process [0-9]*) ended with status 2$' err)" = 1 ] &&
-        [ "$(grep -c '^launch: so did 3 other ranks$' err)" = 1 ] || { good=1 && cp err err.bad; }
+        [ "$(grep -c '^launch: 3 other ranks ended with status 2$' err)" = 1 ] || { good=1 && cp err err.bad; }
 done
 [ ! -e err.bad ] || cp err.bad err
 result $good 'what all ranks refuse is said once, and how they ended, too'
+"$launch" -n 2 sh -c 'exec "$0" --wrong 2>errors.$EVENODD_RANK' "$train" >out 2>err
+grep -q 'train: --wrong' errors.0 && grep -q 'train: --wrong' errors.1
+result $? '... but by each that has a file of its own for it'
 # shellcheck disable=SC2086,SC2016 # the rank's own
 {
     alike 1 '^train: rank 2: --init none.bin: No such file' "$launch" -n 3 sh -c '[ $EVENODD_RANK = 2 ] && set -- "$@" --init none.bin; exec "$@"' - \

@@ -120,7 +120,7 @@ run --ranks 3 --batch 1 --lr 0.01 --resume saved/step-000000000005 && grep -q 's
     grep -q 'lr was .* is 0.01' err
 result $? 'resumed with other settings: each difference is told'
 [ "$tool" = - ] || { run --ranks 2 --batch 2 --instruction-set plain --checkpoint plain &&
-    run --ranks 2 --batch 2 --steps 13 --resume plain && { grep -q 'kernels was "plain", is "' err || grep -q 'kernels plain' out; }; }
+    run --ranks 2 --batch 2 --steps 13 --resume plain && { grep -q 'instruction-set was "plain", is "' err || grep -q 'kernels plain' out; }; }
 result $? '... and another instruction set'
 
 run --ranks 2 --batch 2 --checkpoint nothing-yet --resume && [ "$(hash)" = "$wanted" ] && grep -q 'from the start' out

@@ -109,7 +109,7 @@ static void become_rank(const struct tool_launch *launch, uint32_t rank, const c
     set_number("EVENODD_LOCAL_RANKS", launch->rank_count);
     set_number("EVENODD_RESTART", turn);
     set_number("EVENODD_JOB", (uint64_t)parent);
-    set_number("EVENODD_TOLD", launch->told < 0 ? 0 : (uint64_t)launch->told);
+    tool_told_name(launch->told);
     setenv("EVENODD_TOKEN", token, 1);
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGXFSZ, SIG_DFL); /* ignored by us (tool_arguments_parse), and inherited */
@@ -250,7 +250,7 @@ static void take_end(struct tool_launch *launch, uint32_t r, int status)
         return;
     launch->is_unread = launch->is_unread || (WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE);
     if (is_told)
-        launch->alike_count++;
+        launch->alike_counts[WEXITSTATUS(status) == EXIT_NOT_STARTED]++;
     else
         tell_end(launch, r);
     if (!launch->fail_ns)
@@ -409,7 +409,7 @@ int tool_launch_run(struct tool_launch *launch, const char *token, uint32_t turn
 {
     bool all = true;
     launch->fail_ns = launch->looked_ns = launch->grace_ns = 0;
-    launch->alike_count = 0;
+    launch->alike_counts[0] = launch->alike_counts[1] = 0;
     launch->told = tool_told_make();
     fflush(NULL);
     for (uint32_t r = 0; r < launch->rank_count; r++)
@@ -422,9 +422,10 @@ int tool_launch_run(struct tool_launch *launch, const char *token, uint32_t turn
     if (!all)
         signal_all(launch, SIGKILL);
     watch(launch);
-    if (launch->alike_count)
-        fprintf(stderr, "%s: so did %u other rank%s\n", program_invocation_short_name, launch->alike_count,
-                tool_plural(launch->alike_count));
+    for (int i = 0; i < 2; i++)
+        if (launch->alike_counts[i])
+            fprintf(stderr, "%s: %u other rank%s ended with status %d\n", program_invocation_short_name, launch->alike_counts[i],
+                    tool_plural(launch->alike_counts[i]), i ? EXIT_NOT_STARTED : TOOL_EXIT_BAD_INPUT);
     tool_launch_children_end(&launch->children);
     if (launch->told >= 0)
         close(launch->told);

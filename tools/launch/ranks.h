@@ -47,7 +47,7 @@ struct tool_launch {
     uint64_t fail_ns; /* when the first rank ended badly; 0: none has */
     uint64_t looked_ns, grace_ns; /* since then: the last look, and the time in which this process ran */
     int told;                     /* where the ranks see what others have said (tools/shared/told.h) */
-    uint32_t alike_count;         /* ranks that ended as one before, which has been told */
+    uint32_t alike_counts[2];     /* ranks that ended as one before, which has been told: of bad input, not started */
 };
 
 /* Room for so many ranks: a start has as many, or fewer. */

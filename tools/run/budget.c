@@ -527,6 +527,13 @@ static eo_status choose_bucketing(struct tool_options *o, const struct told *tol
     return EO_OK;
 }
 
+static void leave_out(const struct tool_kept_bucketing *kept, bool tells, const char *why)
+{
+    if (tells)
+        printf("bucketing of the checkpoint, %u,%u, is left out: %s; --bucketing changes it\n", kept->gather_run, kept->gradient_run,
+               why);
+}
+
 /* As go_on. */
 static eo_status go_on_joined(struct tool_options *o, const struct tool_kept_bucketing *kept, bool tells,
                               struct tool_problem *problem)
@@ -536,16 +543,20 @@ static eo_status go_on_joined(struct tool_options *o, const struct tool_kept_buc
     struct tool_options joined = *o;
     eo_transformer *transformer = NULL;
     eo_plan *plan;
-    if (o->memory != EO_MEMORY_STATIC || o->plan.no_prefetch)
+    if (o->memory != EO_MEMORY_STATIC || o->plan.no_prefetch) {
+        leave_out(kept, tells, "it is for planned memory with prefetch");
         return EO_OK;
+    }
     EO_TRY(find_subject(o, &subject, problem));
     joined.plan.gather_run = kept->gather_run;
     joined.plan.gradient_run = kept->gradient_run;
     const eo_status status = tool_job_plan(&joined, &subject.config, &silence, &transformer, &plan);
     eo_plan_destroy(&plan);
     eo_transformer_destroy(&transformer);
-    if (status < 0)
+    if (status < 0) {
+        leave_out(kept, tells, "it cannot be planned with these options");
         return EO_OK;
+    }
     o->plan.gather_run = kept->gather_run;
     o->plan.gradient_run = kept->gradient_run;
     o->bucketing_rates = kept->rates;
@@ -576,9 +587,14 @@ eo_status tool_job_budget(struct tool_options *o, const struct tool_checkpoint_o
     const bool chooses_again = told.budget_bytes && is_chosen(&told.kept.bucketing); /* a new budget: as much of it as fits */
     if (has_bucketing && !chooses_again)
         EO_TRY(go_on_joined(o, &told.kept.bucketing, tells, problem));
-    if (told.budget_bytes)
-        EO_TRY(choose(o, &told, tells, chosen, problem));
-    else if (told.kept.is_there)
+    eo_status status = told.budget_bytes ? choose(o, &told, tells, chosen, problem) : EO_OK;
+    if (status < 0 && has_bucketing && (o->plan.gather_run > 1 || o->plan.gradient_run > 1)) {
+        leave_out(&told.kept.bucketing, tells, "the budget has no room for it");
+        o->plan.gather_run = o->plan.gradient_run = 1;
+        status = choose(o, &told, tells, chosen, problem);
+    }
+    EO_TRY(status);
+    if (!told.budget_bytes && told.kept.is_there)
         EO_TRY(go_on(o, &told.kept, tells, chosen, problem));
     if (o->bucketing_auto || (has_bucketing && chooses_again))
         EO_TRY(choose_bucketing(o, &told, tells, chosen, problem));

@@ -40,8 +40,12 @@ static void catch_write(void *user, eo_log_level level, const char *text)
         keep_error(log_catch, text);
     else if (level == EO_LOG_INFO)
         printf("%s\n", text);
-    else if (tool_told_never(text)) /* a plan is made more than once, and by each rank */
-        fprintf(stderr, "%s: %s\n", program_invocation_short_name, tool_plan_warning(text, own, sizeof(own)));
+    else if (tool_told_never(text)) { /* a plan is made more than once, and by each rank */
+        char line[1024];
+        (void)eo_text_fit(line, sizeof(line), tool_plan_warning(text, own, sizeof(own)));
+        eo_text_clean(line);
+        fprintf(stderr, "%s: %s\n", program_invocation_short_name, line);
+    }
 }
 
 eo_log tool_job_log(struct tool_log_catch *log_catch)

@@ -138,9 +138,11 @@ eo_status tool_overwrite_open(FILE **out, const char *option, const char *path, 
     EO_TRY(tool_overwrite_check(option, path, problem));
     const bool replaces = tool_overwrite_holds_something(path);
     EO_TRY(tool_open_output(out, option, path, problem));
-    if (replaces)
-        fprintf(stderr, "%s: %s %s: replacing an older %s\n", program_invocation_short_name, option, path,
-                what_of(option));
+    if (replaces) {
+        struct tool_problem note; /* cleaned for a terminal */
+        (void)tool_problem_set(&note, EO_OK, "%s %s: replacing an older %s", option, path, what_of(option));
+        fprintf(stderr, "%s: %s\n", program_invocation_short_name, note.text);
+    }
     return EO_OK;
 }
 

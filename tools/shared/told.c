@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -28,17 +29,33 @@ int tool_told_make(void)
     return file;
 }
 
-/* What the variable names may be another's file by now: only one of ours has these seals and this size. */
+void tool_told_name(int file)
+{
+    char text[64] = "0";
+    struct stat heard;
+    if (file >= 0 && fstat(STDERR_FILENO, &heard) == 0)
+        snprintf(text, sizeof(text), "%d %ju %ju", file, (uintmax_t)heard.st_dev, (uintmax_t)heard.st_ino);
+    setenv("EVENODD_TOLD", text, 1);
+}
+
+/* What the variable names may be another's file by now: only one of ours has these seals and this size. And who sends its errors
+ * elsewhere than the others says all of them there. */
 static struct told_text *find_texts(void)
 {
     static struct told_text own[TEXTS_MAX], *_Atomic found;
     if (atomic_load(&found))
         return found;
     atomic_store(&found, own);
-    const char *number = getenv("EVENODD_TOLD");
-    const int file = number ? atoi(number) : -1;
-    struct stat info;
-    if (file <= STDERR_FILENO || fcntl(file, F_GET_SEALS) != SEALS || fstat(file, &info) != 0 || info.st_size != sizeof(own))
+    const char *text = getenv("EVENODD_TOLD");
+    int file = -1;
+    uintmax_t device = 0, inode = 0;
+    struct stat info, heard;
+    if (!text || sscanf(text, "%d %ju %ju", &file, &device, &inode) != 3 || file <= STDERR_FILENO)
+        return own;
+    const int seals = fcntl(file, F_GET_SEALS);
+    if (seals < 0 || (seals & (SEALS | F_SEAL_WRITE)) != SEALS || fstat(file, &info) != 0 || info.st_size != sizeof(own))
+        return own;
+    if (fstat(STDERR_FILENO, &heard) != 0 || heard.st_dev != device || heard.st_ino != inode)
         return own;
     void *shared = mmap(NULL, sizeof(own), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0); /* until the process ends */
     if (shared != MAP_FAILED)

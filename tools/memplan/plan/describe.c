@@ -134,8 +134,9 @@ static eo_status add_block_rows(struct tool_description *d, uint32_t block, enum
         const char *half = row->in_mlp ? "mlp" : "attention";
         const uint64_t bytes =
             (row->cut ? d->rows : d->stream_rows) * row->width * (row->bytes ? row->bytes : d->element_bytes);
-        /* A recompute needs it for what follows: behind experts something does. */
-        const bool passes = d->remakes && row->gradient_remakes && !(d->recompute && tool_config_has_experts(d->config, block));
+        /* A recompute needs it for what follows: behind experts, and before a norm behind the MLP, something does. */
+        const bool goes_on = tool_config_has_experts(d->config, block) || d->config->norms != TOOL_NORMS_BEFORE;
+        const bool passes = d->remakes && row->gradient_remakes && !(d->recompute && goes_on);
         if (part != (row->routed && has_apart(d, block) ? PART_EXPERTS : row->in_mlp ? PART_MLP : PART_ATTENTION))
             continue;
         EO_TRY(passes ? add_passing(d, block, half, row->name, bytes)

@@ -170,15 +170,6 @@ static uint64_t sequences_of_a_step(const struct tool_job *job)
     return (uint64_t)job->shape.rank_count * job->shape.batch * job->shape.micro_batches;
 }
 
-/* Whose bits these are. In fp32 the instruction sets from avx512 on are one. */
-static const char *kernels_text(const struct tool_options *o)
-{
-    const char *name = eo_kernels_name();
-    if (strcmp(o->plan.device, "cpu") != 0)
-        return o->plan.device;
-    return o->plan.dtype == EO_DTYPE_FP32 && (strcmp(name, "amx") == 0 || strcmp(name, "avx512_bf16") == 0) ? "avx512" : name;
-}
-
 /* "seed" and the like are texts: JSON's numbers have a sign. */
 void tool_job_settings(struct eo_json *json, const void *user)
 {
@@ -197,7 +188,7 @@ void tool_job_settings(struct eo_json *json, const void *user)
         ", 'lr': %g, 'schedule': %s, 'min-lr': %g, 'beta1': %g, 'beta2': %g, 'eps': %g, 'weight-decay': %g, 'clip': %g,"
         "'lora': %s, 'dropout': %g, 'optimizer': %s, 'momentum': %g, 'ema': %g, 'dtype': %s, 'reduce': %s, 'norms': %s, "
         "'on-not-finite': %s, "
-        "'gather': %s, 'products': %s, 'frozen': %s, 'gradients-apart': %i, 'kernels': %s}}",
+        "'gather': %s, 'products': %s, 'frozen': %s, 'gradients-apart': %i, 'instruction-set': %s}}",
         job->data.origin_step, job->data.origin_sequence, seed, job->data.is_shuffled, job->data.is_packed,
         data_hash(&job->data), job->shape.seq, sequences_of_a_step(job), o->steps, o->warmup, o->learning_rate,
         tool_schedule_text(&o->schedule, schedule), o->minimum_rate >= 0 ? o->minimum_rate : NAN, o->beta1, o->beta2, o->eps,
@@ -205,7 +196,7 @@ void tool_job_settings(struct eo_json *json, const void *user)
         eo_optimizer_name(o->plan.optimizer), o->plan.optimizer == EO_OPTIMIZER_MUON ? o->momentum : NAN, o->plan.ema_decay,
         eo_dtype_name(o->plan.dtype), eo_dtype_name(o->plan.reduce_dtype), o->plan.fp32_norms ? "fp32" : "dtype",
         o->skips ? "skip" : "stop", tool_gather_text(&o->plan), tool_product_text(&o->plan), tool_frozen_text(&o->plan),
-        o->plan.gradients_apart, kernels_text(o));
+        o->plan.gradients_apart, eo_transformer_kernels(job->transformer));
 }
 
 eo_status tool_job_settings_read(eo_checkpoint *checkpoint, json_t **out)
@@ -269,9 +260,12 @@ static void compare_models(const json_t *mine, const json_t *old)
     }
 }
 
-/* "gather" and the like say the type of --dtype where they have none of their own: one that follows is no change of theirs. */
+/* "gather" and the like say the type of --dtype where they have none of their own: one that follows is no change of theirs. Each
+ * type has instruction sets of its own. */
 static bool follows_dtype(const char *name, const json_t *before, const json_t *now, const json_t *old, const json_t *mine)
 {
+    if (strcmp(name, "instruction-set") == 0)
+        return !json_equal(json_object_get(old, "dtype"), json_object_get(mine, "dtype"));
     return strcmp(name, "dtype") != 0 && json_is_string(before) && json_equal(before, json_object_get(old, "dtype")) &&
            json_equal(now, json_object_get(mine, "dtype"));
 }

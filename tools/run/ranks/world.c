@@ -193,6 +193,7 @@ void tool_job_world_fail(struct tool_job_world *world, eo_status status, const c
     world->gave_up = world->gave_up || is_first;
     pthread_mutex_unlock(&world->mutex);
     (void)eo_text_fit(failure.text, sizeof(failure.text), text); /* as the others get it */
+    eo_text_clean(failure.text);
     const bool tells = is_first && (!is_refusal(status, false) || tool_told_first(world->environment.rank, failure.text));
     eo_rendezvous_fail(world->rendezvous, status, text); /* first: nobody may read standard error any more */
     snprintf(name, sizeof(name), "rank %u: ", world->environment.rank);
