@@ -218,6 +218,12 @@ run 1 'gpt2, 8 GPUs, zero3, 5120 tokens: DOES NOT FIT' --model gpt2 --head-chunk
     --device-memory 2GiB --fit best && run 1 'llama-3-8b, 64 GPUs, zero3, 4096 tokens: DOES NOT FIT' --model llama-3-8b \
     --global-batch 64 --device-memory 6GiB --fit min-gpus && grep -q 'nothing fits; ranks 64 lacks' out
 result $? 'where nothing fits the plan is that of the least that can be planned'
+run 1 '8 GPUs, zero3, 4096 tokens: DOES NOT FIT, 19.6 of 6.0 GiB, 13.6 lacking' --model llama-3-8b --device-memory 6GiB --fit best &&
+    grep -q 'best: nothing fits; batch 1 lacks 13.613 GiB' out && grep -q -e '--strategy zero3 --recompute 32 --batch 1 --granularity half' out &&
+    run 1 '64 x H100, zero3 tp8: DOES NOT FIT' --model llama-3-8b --ranks 64 --global-batch 8 --device H100 --headroom 77GiB --fit best-layout &&
+    run 1 'DOES NOT FIT, 12.7 of' --model llama-3-8b --device H100 --ranks 32 --pp 4 --virtual-stages 2 --global-batch 32 --headroom 78.9GiB \
+        --fit best && run 2 'global-batch 4 is less than --batch 8' --model gpt2 --device H100 --fit min-gpus --global-batch 4 --batch 8
+result $? '... with the settings of the nearest combination, where all are searched'
 run 0 ' ddp: cannot be planned; zero' --model gpt2 --ranks 4 --gather float8 --device-memory 80GB --fit best-strategy
 result $? 'a strategy that cannot be has no figures'
 run 2 'is not a multiple of --tp 4096 x --pp 4096 x --cp 4096 = 68719476736' --model llama-3-8b --tp 4096 --pp 4096 --cp 4096 \

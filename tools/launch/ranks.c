@@ -424,8 +424,8 @@ int tool_launch_run(struct tool_launch *launch, const char *token, uint32_t turn
     watch(launch);
     for (int i = 0; i < 2; i++)
         if (launch->alike_counts[i])
-            fprintf(stderr, "%s: %u other rank%s ended with status %d\n", program_invocation_short_name, launch->alike_counts[i],
-                    tool_plural(launch->alike_counts[i]), i ? EXIT_NOT_STARTED : TOOL_EXIT_BAD_INPUT);
+            fprintf(stderr, "%s: %u other rank%s ended with status %d\n", program_invocation_short_name,
+                    launch->alike_counts[i], tool_plural(launch->alike_counts[i]), i ? EXIT_NOT_STARTED : TOOL_EXIT_BAD_INPUT);
     tool_launch_children_end(&launch->children);
     if (launch->told >= 0)
         close(launch->told);

@@ -38,8 +38,8 @@ void tool_told_name(int file)
     setenv("EVENODD_TOLD", text, 1);
 }
 
-/* What the variable names may be another's file by now: only one of ours has these seals and this size. And who sends its errors
- * elsewhere than the others says all of them there. */
+/* What the variable names may be another's file by now: only one of ours has these seals and this size. And who sends its
+ * errors elsewhere than the others says all of them there. */
 static struct told_text *find_texts(void)
 {
     static struct told_text own[TEXTS_MAX], *_Atomic found;

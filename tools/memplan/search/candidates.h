@@ -13,7 +13,6 @@ struct tool_search {
     struct tool_memplan_settings *settings;
     uint64_t begun_ns, shown_ns;
     bool no_drafts;             /* plan all in full */
-    uint64_t lower_bound_bytes; /* of the last plan, with what lies outside */
     uint32_t recompute_blocks;  /* as asked for */
     struct tool_best_cost cost; /* of the last plan, where the best is searched */
     uint32_t global_batch;      /* of a step; 0: none is asked for */

@@ -118,7 +118,7 @@ static struct tool_fit_point plan_point(struct tool_search *s, uint64_t value, b
     if (is_uneven(s)) {
         snprintf(point.refused, sizeof(point.refused), "--global-batch %u is no 1 to %d micro-batches of %u x %u sequences",
                  s->global_batch, TOOL_MICRO_BATCHES_MOST, s->settings->plan.ranks, s->settings->plan.batch);
-        s->lower_bound_bytes = UINT64_MAX;
+        point.lower_bound_bytes = UINT64_MAX;
         return point;
     }
     s->settings->draft = draft;
@@ -126,12 +126,12 @@ static struct tool_fit_point plan_point(struct tool_search *s, uint64_t value, b
     s->settings->draft = false;
     if (status < 0) {
         snprintf(point.refused, sizeof(point.refused), "%.500s", problem.text);
-        s->lower_bound_bytes = UINT64_MAX;
+        point.lower_bound_bytes = UINT64_MAX;
         return point;
     }
     point.total_bytes = memplan.total_bytes;
     const uint64_t host_bytes = memplan.summary.arena_bytes - memplan.device_bytes;
-    s->lower_bound_bytes = memplan.summary.lower_bound_bytes - host_bytes + memplan.outside_bytes;
+    point.lower_bound_bytes = memplan.summary.lower_bound_bytes - host_bytes + memplan.outside_bytes;
     if (s->fit->kind == TOOL_FIT_BEST || s->fit->kind == TOOL_FIT_BEST_LAYOUT)
         s->cost = tool_best_cost_of(&memplan, s->config, s->clock);
     tool_memplan_fini(&memplan);
@@ -144,7 +144,7 @@ struct tool_fit_point tool_search_try(struct tool_search *s, uint64_t value)
     show_progress(s, value);
     const struct tool_fit_point point = plan_point(s, value, !s->no_drafts);
     const bool is_known = !point.is_draft || point.refused[0] || point.total_bytes <= s->fit->capacity_bytes ||
-                          s->lower_bound_bytes > s->fit->capacity_bytes;
+                          point.lower_bound_bytes > s->fit->capacity_bytes;
     return is_known ? point : plan_point(s, value, false);
 }
 
@@ -231,7 +231,7 @@ static void search_largest(struct tool_search *s, uint64_t least, uint64_t most)
         } else {
             if (!fit->neighbour.known)
                 fit->neighbour = point;
-            if (s->lower_bound_bytes > fit->capacity_bytes)
+            if (point.lower_bound_bytes > fit->capacity_bytes)
                 break;
         }
     }
@@ -288,12 +288,12 @@ static bool none_fits(struct tool_search *s, uint64_t world)
     for (uint64_t ranks = TOOL_PLAN_RANKS_MAX / unit * unit; ranks >= world && ranks >= unit; ranks = ranks / 2 / unit * unit) {
         const struct tool_fit_point point = tool_search_try(s, ranks);
         s->fit->neighbour = point;
-        if (point.refused[0] || s->lower_bound_bytes <= s->fit->capacity_bytes)
+        if (point.refused[0] || point.lower_bound_bytes <= s->fit->capacity_bytes)
             return false;
     }
     for (uint64_t ranks = world; ranks < unit; ranks = next_world(s, ranks)) {
         s->fit->neighbour = tool_search_try(s, ranks);
-        if (!s->fit->neighbour.refused[0] && s->lower_bound_bytes <= s->fit->capacity_bytes)
+        if (!s->fit->neighbour.refused[0] && s->fit->neighbour.lower_bound_bytes <= s->fit->capacity_bytes)
             return false;
     }
     return true;
@@ -304,8 +304,8 @@ static bool none_fits(struct tool_search *s, uint64_t world)
 static void search_world(struct tool_search *s)
 {
     struct tool_fit *fit = s->fit;
-    const uint64_t most = s->global_batch ? least_u32(s->global_batch / s->settings->plan.batch, TOOL_PLAN_RANKS_MAX)
-                                          : TOOL_PLAN_RANKS_MAX;
+    const uint64_t most =
+        s->global_batch ? least_u32(s->global_batch / s->settings->plan.batch, TOOL_PLAN_RANKS_MAX) : TOOL_PLAN_RANKS_MAX;
     const uint64_t state = least_state(&s->settings->plan, s->config);
     uint64_t world = 1;
     struct tool_fit_point last = {0};
@@ -439,6 +439,9 @@ eo_status tool_fit_search(struct tool_fit *fit, enum tool_fit_kind kind, struct 
                                 tool_fit_name(kind));
     if (kind == TOOL_FIT_MAX_LAYERS && ((config->dense[0] && config->expert_count) || config->mixers_listed))
         return tool_problem_set(problem, EO_ERR_INVALID, "--fit max-layers: the layers of this model are not alike");
+    if (kind == TOOL_FIT_MIN_GPUS && kept && kept->global_batch && kept->global_batch < settings->plan.batch)
+        return tool_problem_set(problem, EO_ERR_INVALID, "--global-batch %u is less than --batch %u", kept->global_batch,
+                                settings->plan.batch);
     const struct tool_memplan_settings before = *settings;
     struct tool_search s = {.fit = fit,
                             .config = config,
@@ -484,15 +487,16 @@ eo_status tool_fit_search(struct tool_fit *fit, enum tool_fit_kind kind, struct 
     if (s.shown_ns && isatty(STDERR_FILENO))
         fprintf(stderr, "\r%60s\r", "");
     const bool is_best = kind == TOOL_FIT_BEST || kind == TOOL_FIT_BEST_LAYOUT;
-    *settings = is_best && fit->found ? fit->settings : before;
-    config->layer_count = layers;
     const bool is_least = kind != TOOL_FIT_BEST_STRATEGY && (kind != TOOL_FIT_MIN_GPUS || s.global_batch);
-    const bool is_shown = is_least && fit->neighbour.known && !fit->neighbour.refused[0];
-    if (!fit->found && is_shown && is_best) /* nothing fits: the least that was tried */
-        settings->plan.batch = (uint32_t)fit->neighbour.value;
-    else if (!is_best && (fit->found || is_shown))
+    const bool is_shown = fit->found || (is_least && fit->neighbour.known && !fit->neighbour.refused[0]); /* the least tried */
+    *settings = is_best && is_shown ? fit->settings : before;
+    config->layer_count = layers;
+    if (kind == TOOL_FIT_BEST_LAYOUT && fit->plan_count == 0)
+        return tool_problem_set(problem, EO_ERR_INVALID, "--fit %s: no layout of %u ranks shares --global-batch %u evenly",
+                                tool_fit_name(kind), before.plan.ranks, s.global_batch);
+    if (!is_best && is_shown)
         set_value(&s, fit->found ? fit->answer.value : fit->neighbour.value);
-    if (s.sequences && (fit->found || is_shown))
+    if (!is_best && is_shown && s.sequences)
         settings->plan.micro_batches = s.sequences / settings->plan.batch;
     fit->answer.value *= s.unit;
     fit->neighbour.value *= s.unit;

@@ -24,7 +24,7 @@ enum tool_fit_kind {
 struct tool_fit_point {
     bool known;
     uint64_t value; /* best-strategy: the strategy, and from bit 8 on the group of hsdp; best: the batch */
-    uint64_t total_bytes;
+    uint64_t total_bytes, lower_bound_bytes; /* with what lies outside */
     bool is_draft;       /* its bytes may be a few percent more than those of the plan in full */
     char refused[512];   /* it cannot be planned at all: why */
 };
@@ -36,7 +36,7 @@ struct tool_fit {
     bool cheap_fits;                       /* min-recompute: --recompute cheap does */
     uint64_t capacity_bytes;               /* less the headroom */
     uint32_t plan_count;
-    struct tool_memplan_settings settings; /* best: those of the answer */
+    struct tool_memplan_settings settings; /* best: those of the answer, or of the neighbour where nothing fits */
     bool by_clock;                         /* ... by estimated times, else by a rule */
     char note[768];
 };

@@ -51,7 +51,8 @@ struct race {
     struct tool_fit best;
     struct tool_best_cost cost;
     struct tool_memplan_settings settings;
-    uint32_t batch; /* as asked for */
+    struct tool_memplan_settings nearest; /* of best.neighbour, while nothing fits */
+    uint32_t batch;                       /* as asked for */
 };
 
 static void take_if_faster(struct race *r, struct tool_fit *one)
@@ -99,8 +100,7 @@ static void try_combinations(struct race *r)
     struct tool_search *s = r->search;
     struct tool_fit *fit = s->fit;
     struct tool_best_space space;
-    const uint32_t least_batch = r->kept->batch ? r->batch : 1,
-                   most = r->kept->batch ? r->batch : TOOL_BEST_BATCH_MAX;
+    const uint32_t least_batch = r->kept->batch ? r->batch : 1, most = r->kept->batch ? r->batch : TOOL_BEST_BATCH_MAX;
     tool_best_space_of(&space, s->config, s->settings, r->kept);
     if (fit->kind == TOOL_FIT_BEST_LAYOUT)
         space.granularity_count = 1;
@@ -116,18 +116,25 @@ static void try_combinations(struct race *r)
             try_divisors(r, &one);
         else if (!too_slow && (tool_search_fits(s, &least) || least.refused[0]))
             tool_search_largest(s, least_batch, most);
-        if (least.refused[0] && one.neighbour.known)
+        const bool too_many = s->sequences / (uint32_t)least.value > TOOL_MICRO_BATCHES_MOST;
+        if ((least.refused[0] || too_many) && one.neighbour.known)
             least = one.neighbour;
         if (one.found && !s->sequences)
             take_if_faster(r, &one);
         fit->plan_count = one.plan_count;
         s->fit = fit;
         const bool may_be_nearest = !one.found && !r->best.found && !least.refused[0] &&
-                                    (!r->best.neighbour.known || s->lower_bound_bytes < r->best.neighbour.total_bytes);
+                                    s->sequences / (uint32_t)least.value <= TOOL_MICRO_BATCHES_MOST &&
+                                    (!r->best.neighbour.known || least.lower_bound_bytes < r->best.neighbour.total_bytes);
         if (may_be_nearest)
             tool_search_settle(s, &least);
-        if (may_be_nearest && (!r->best.neighbour.known || least.total_bytes < r->best.neighbour.total_bytes))
+        if (may_be_nearest && (!r->best.neighbour.known || least.total_bytes < r->best.neighbour.total_bytes)) {
             r->best.neighbour = least;
+            r->nearest = *s->settings;
+            r->nearest.plan.batch = (uint32_t)least.value;
+            if (s->sequences)
+                r->nearest.plan.micro_batches = s->sequences / (uint32_t)least.value;
+        }
     }
 }
 
@@ -178,8 +185,8 @@ void tool_search_best(struct tool_search *s, const struct tool_best_kept *kept)
     if (r.best.found && s->sequences)
         s->settings->plan.micro_batches = s->sequences / s->settings->plan.batch;
     r.best.plan_count = fit->plan_count;
-    r.best.settings = *s->settings;
+    r.best.settings = r.best.found ? *s->settings : r.nearest;
     *fit = r.best;
-    if (fit->found)
+    if (fit->found || fit->neighbour.known)
         settings_text(&fit->settings, fit->note, sizeof(fit->note));
 }
