@@ -84,6 +84,15 @@ again='bucketing of the checkpoint: 2,3; --bucketing changes it'
     "$train" $run $flat --checkpoint hand --resume --steps 5 --bucketing 1,1 >out 2>err && ! grep -q 'bucketing of' out &&
     "$train" $job --checkpoint hand --resume --plan >out 2>err && ! grep -q bucketing out
 result $? 'one given by hand is kept as well, within a budget too, until another is given'
+joined='--text text --model 8x64x2 --seq 32 --batch 1 --threads 1 --ranks 2 --sample 0 --peak-seconds 0'
+seq 1 4000 >text
+# shellcheck disable=SC2086 # a list of options
+"$train" $joined --steps 2 --bucketing 8,8 --checkpoint wide >out 2>err &&
+    "$train" $joined --steps 4 --plan --checkpoint wide --resume --budget 4000000 --rates rates.json >out 2>err &&
+    grep -q '^bucketing of the checkpoint, 8,8, is left out: the budget has no room' out && grep -q '^budget: 3.8 MiB' out &&
+    "$train" $joined --steps 4 --plan --checkpoint wide --resume --slots 16,16 >out 2>err &&
+    grep -q '^bucketing of the checkpoint, 8,8, is left out: it cannot be planned with' out
+result $? '... or has no room, which is told'
 
 "$memplan" --model gpt2 --kernels cpu --ranks 2 --batch 1 --seq 256 --json >out 2>err && one=$(grep -o '"arena_bytes": *[0-9]*' out | head -n 1) &&
     "$memplan" --model gpt2 --kernels cpu --ranks 2 --batch 1 --seq 256 --bucketing 2,2 --json >out 2>err && [ -n "$one" ] &&
