@@ -161,9 +161,8 @@ struct eo_gelu {
 };
 
 /* in_gradient = out_gradient * gelu'(in + bias), bias_gradient[width] = its column sums. in_gradient may be in. With
- * fused_epilogues it is out_gradient, and neither bias nor bias_gradient is given. With remakes_gelu `again`, if it is
- * not NULL, becomes gelu(in + bias), to the bits of gelu_forward; it may be in or out_gradient, whichever in_gradient is not.
- */
+ * fused_epilogues it is out_gradient, and neither bias nor bias_gradient is given. With remakes_gelu `again`, if not NULL,
+ * becomes gelu(in + bias), to the bits of gelu_forward; it may be in or out_gradient, whichever in_gradient is not. */
 struct eo_gelu_gradient {
     struct eo_types types;
     void *in_gradient, *again;

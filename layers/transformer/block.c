@@ -393,9 +393,8 @@ static eo_status adapter_gradients(const struct pass *pass, const struct half *h
 {
     const struct half_shape *shape = half_shape_of(pass->transformer, half);
     void *output = from->inner;
-    EO_TRY(eo_adapter_gradients(
-        pass, half, d,
-        &(struct linear_data){HALF_OUT, from->mid_values, from->branch, pass->transformer->params.config.width}));
+    EO_TRY(eo_adapter_gradients(pass, half, d, &(struct linear_data){
+        HALF_OUT, from->mid_values, from->branch, pass->transformer->params.config.width}));
     for (uint32_t i = 0; i < shape->in_count; output = pass_at(pass, output, shape->in_width[i]), i++)
         EO_TRY(eo_adapter_gradients(pass, half, d, &(struct linear_data){i, half_tensor_of(pass, half, HALF_NORM), output,
                                                                          shape->inner_width}));

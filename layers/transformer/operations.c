@@ -219,17 +219,15 @@ eo_status eo_half_operation_backward(const struct pass *pass, const struct half 
         swiglu.out = again_of(pass, half, &gradients);
         return pass->kernels->swiglu_backward(pass->team, &swiglu);
     }
-    return pass->kernels->gelu_backward(
-        pass->team,
-        &(struct eo_gelu_gradient){
-            .types = pass->types,
-            .in_gradient = gradients.inner,
-            .again = again_of(pass, half, &gradients),
-            .out_gradient = gradients.mid ? gradients.mid : gradients.inner, /* in its place, where it might have ridden */
-            .in = pass_buffer(pass, half->tensor[HALF_INNER]),
-            .bias = loose_in_bias(pass, w),
-            .bias_gradient = gradients.in_bias,
-            .rows = pass->rows,
-            .width = half_shape_of(pass->transformer, half)->mid_width,
-        });
+    return pass->kernels->gelu_backward(pass->team, &(struct eo_gelu_gradient){
+        .types = pass->types,
+        .in_gradient = gradients.inner,
+        .again = again_of(pass, half, &gradients),
+        .out_gradient = gradients.mid ? gradients.mid : gradients.inner, /* in its place, where it might have ridden */
+        .in = pass_buffer(pass, half->tensor[HALF_INNER]),
+        .bias = loose_in_bias(pass, w),
+        .bias_gradient = gradients.in_bias,
+        .rows = pass->rows,
+        .width = half_shape_of(pass->transformer, half)->mid_width,
+    });
 }

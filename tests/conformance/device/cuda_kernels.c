@@ -107,16 +107,10 @@ static void activations(void)
         struct tensor gradient = tensor_random(*d, s->rows, s->width, -2, 2);
         out = tensor_unset(*d, s->rows, s->width);
         ON_BOTH(side) {
-            struct eo_swiglu swiglu = {.types = {*d, *d},
-                                       .out = out.at[side],
-                                       .gate = gate.at[side],
-                                       .up = up.at[side],
-                                       .out_gradient = gradient.at[side],
-                                       .gate_gradient = gate.at[side],
-                                       .up_gradient = up.at[side],
-                                       .stride = stride,
-                                       .rows = s->rows,
-                                       .width = s->width};
+            struct eo_swiglu swiglu = {
+                .types = {*d, *d}, .out = out.at[side], .gate = gate.at[side], .up = up.at[side],
+                .out_gradient = gradient.at[side], .gate_gradient = gate.at[side], .up_gradient = up.at[side],
+                .stride = stride, .rows = s->rows, .width = s->width};
             expect_status(sides.ops[side]->swiglu_forward(team_of(side), &swiglu), "swiglu_forward");
             swiglu.out = gradient.at[side]; /* in its place, as the passes do */
             expect_status(sides.ops[side]->swiglu_backward(team_of(side), &swiglu), "swiglu_backward");

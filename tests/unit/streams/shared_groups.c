@@ -122,8 +122,28 @@ Test(shared_groups, stages_lie_on_whole_pages_of_any_kernel)
 
 struct held {
     struct eo_group *group;
+    pthread_t thread;
     atomic_bool is_held, may_end;
 };
+
+/* A group whose lock the thread has taken. */
+static void open_held(struct held *held, void *(*holder)(void *user))
+{
+    const struct eo_exchange exchange = {gather_alone, NULL};
+    const struct eo_group_join join = {.rank = 0, .exchange = &exchange};
+    const struct eo_group_params params = {.rank_count = 1, .join = &join};
+    *held = (struct held){.group = NULL};
+    cr_assert_eq(eo_comm_find("shared")->group_create(&held->group, &params), EO_OK);
+    cr_assert_eq(pthread_create(&held->thread, NULL, holder, held), 0);
+    while (!held->is_held)
+        nanosleep(&(const struct timespec){0, 1000000}, NULL);
+}
+
+static void close_held(struct held *held)
+{
+    pthread_join(held->thread, NULL);
+    eo_comm_find("shared")->group_release(held->group);
+}
 
 static void *hold_lock(void *user)
 {
@@ -138,23 +158,15 @@ static void *hold_lock(void *user)
 
 Test(shared_groups, a_lock_that_is_not_given_back_is_waited_for_for_a_second)
 {
-    const struct eo_exchange exchange = {gather_alone, NULL};
-    const struct eo_group_join join = {.rank = 0, .exchange = &exchange};
-    struct held held = {.group = NULL};
-    pthread_t thread;
-    const struct eo_comm_ops *ops = eo_comm_find("shared");
-    cr_assert_eq(ops->group_create(&held.group, &(const struct eo_group_params){.rank_count = 1, .join = &join}), EO_OK);
-    cr_assert_eq(pthread_create(&thread, NULL, hold_lock, &held), 0);
-    while (!held.is_held)
-        nanosleep(&(const struct timespec){0, 1000000}, NULL);
+    struct held held;
+    open_held(&held, hold_lock);
     const uint64_t begin_ns = eo_now_ns();
     eo_local_lock(held.group);
     const uint64_t waited_ns = eo_now_ns() - begin_ns;
     eo_local_unlock(held.group);
     held.may_end = true;
-    pthread_join(thread, NULL);
     cr_assert(waited_ns >= 900000000 && waited_ns < 2500000000, "waited for %.2f s", (double)waited_ns / 1e9);
-    ops->group_release(held.group);
+    close_held(&held);
 }
 
 static void *hold_lock_while_all_stand_still(void *user)
@@ -172,20 +184,12 @@ static void *hold_lock_while_all_stand_still(void *user)
 
 Test(shared_groups, a_lock_is_waited_for_after_all_stood_still)
 {
-    const struct eo_exchange exchange = {gather_alone, NULL};
-    const struct eo_group_join join = {.rank = 0, .exchange = &exchange};
-    struct held held = {.group = NULL};
-    pthread_t thread;
-    const struct eo_comm_ops *ops = eo_comm_find("shared");
-    cr_assert_eq(ops->group_create(&held.group, &(const struct eo_group_params){.rank_count = 1, .join = &join}), EO_OK);
-    cr_assert_eq(pthread_create(&thread, NULL, hold_lock_while_all_stand_still, &held), 0);
-    while (!held.is_held)
-        nanosleep(&(const struct timespec){0, 1000000}, NULL);
+    struct held held;
+    open_held(&held, hold_lock_while_all_stand_still);
     eo_local_lock(held.group);
     cr_expect(held.may_end, "its owner has it still");
     eo_local_unlock(held.group);
-    pthread_join(thread, NULL);
-    ops->group_release(held.group);
+    close_held(&held);
 }
 
 enum { FILE_BYTES = 1 << 16 };
