@@ -127,7 +127,7 @@ static eo_status register_window(struct eo_comm *comm, struct eo_nccl_region *re
                NCCL_WIN_REQUIRED_ALIGNMENT, region->base);
     const ncclResult_t result = ncclCommWindowRegister(comm->nccl, region->base, region->bytes, &region->window,
                                                        NCCL_WIN_COLL_SYMMETRIC);
-    EO_TRY(eo_nccl_settle(group, comm->nccl, result, "ncclCommWindowRegister", "registration"));
+    EO_TRY(eo_nccl_settle_begun(group, comm->nccl, result, "ncclCommWindowRegister", "registration"));
     if (!region->window) {
         tell_fallback(comm, "kernels: NCCL gave no window");
         eo_log_write(&group->log, EO_LOG_WARN,

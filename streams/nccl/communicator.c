@@ -46,7 +46,7 @@ eo_status eo_nccl_split(struct eo_group *group, bool reduces, ncclComm_t *out)
     group->is_splitting = true;
     const ncclResult_t result = ncclCommSplit(group->parent, 0, (int)group->rank, out, &config);
     /* The child is written when the parent has settled, and settles itself after. */
-    EO_TRY(eo_nccl_settle(group, group->parent, result, "ncclCommSplit", label));
+    EO_TRY(eo_nccl_settle_begun(group, group->parent, result, "ncclCommSplit", label));
     group->is_splitting = false;
     if (!*out)
         return eo_nccl_fail(group, EO_ERR_COMM, "rank %u, '%s': ncclCommSplit gave no communicator", group->rank, label);

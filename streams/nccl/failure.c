@@ -78,6 +78,14 @@ eo_status eo_nccl_settle(struct eo_group *group, ncclComm_t comm, ncclResult_t r
     return result == ncclSuccess ? EO_OK : eo_nccl_fail_call(group, comm, result, call, label);
 }
 
+/* ncclCommSplit and ncclCommWindowRegister do (2.28 to 2.30): the communicator alone tells the end, and nothing is written
+ * before it. */
+eo_status eo_nccl_settle_begun(struct eo_group *group, ncclComm_t comm, ncclResult_t result, const char *call,
+                               const char *label)
+{
+    return eo_nccl_settle(group, comm, result == ncclSuccess ? ncclInProgress : result, call, label);
+}
+
 /* The thread that aborts outlives the wait for it where NCCL does not come back: what it works on is its own. */
 struct give_up {
     pthread_mutex_t lock;

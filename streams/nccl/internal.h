@@ -126,6 +126,9 @@ eo_status eo_nccl_fail_cuda(struct eo_group *group, cudaError_t error, const cha
 /* What a call on `comm` has answered: EO_OK once it has settled. Waits, until the deadline or a failure. */
 eo_status eo_nccl_settle(struct eo_group *group, ncclComm_t comm, ncclResult_t result, const char *call,
                          const char *label);
+/* The same where NCCL answers ncclSuccess for what a thread of its own has only begun. */
+eo_status eo_nccl_settle_begun(struct eo_group *group, ncclComm_t comm, ncclResult_t result, const char *call,
+                               const char *label);
 
 /* After a failure: tries to end what runs on the device, once. */
 void eo_nccl_give_up(struct eo_group *group);

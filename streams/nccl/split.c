@@ -19,7 +19,7 @@ static eo_status split_parent(struct eo_group *group, struct eo_group *parent, u
     parent->is_splitting = true;
     const ncclResult_t result =
         ncclCommSplit(parent->parent, is_none ? NCCL_SPLIT_NOCOLOR : (int)color, (int)key, &group->parent, &config);
-    EO_TRY(eo_nccl_settle(parent, parent->parent, result, "ncclCommSplit", label));
+    EO_TRY(eo_nccl_settle_begun(parent, parent->parent, result, "ncclCommSplit", label));
     parent->is_splitting = false;
     if (is_none)
         return EO_OK;

@@ -103,6 +103,16 @@ static void capture(struct rank *self, ncclComm_t comm, float *memory, cudaStrea
     CHECK_IS(cudaGraphDestroy(graph), cudaSuccess);
 }
 
+/* Success, and under way: the window is there when the communicator has settled. */
+static void register_window(ncclComm_t comm, void *memory, size_t bytes, ncclWindow_t *window, int flags)
+{
+    *window = NULL;
+    CHECK_IS(ncclCommWindowRegister(comm, memory, bytes, window, flags), ncclSuccess);
+    settle(comm, ncclInProgress);
+    if (!*window)
+        tap_note(__FILE__, __LINE__, "a settled communicator has no window");
+}
+
 static void *rank_main(void *argument)
 {
     struct rank *self = argument;
@@ -122,19 +132,20 @@ static void *rank_main(void *argument)
         (void)ncclCommRegister(comm, NULL, 0, (void **)&second);
     settle(comm, result);
     result = ncclCommSplit(comm, 0, r, &other, NULL);
-    settle(comm, result); /* then the other is there */
+    CHECK_IS(result, ncclSuccess);
+    settle(comm, ncclInProgress); /* then the other is there */
     settle(other, ncclInProgress);
     CHECK_IS(ncclMemAlloc((void **)&memory, 65536), ncclSuccess);
     CHECK_IS(cudaMalloc((void **)&plain, 65536), cudaSuccess);
     fill(memory, r, stream);
     if (mistake == PAST_END || mistake == OTHER_OFFSET || mistake == TWO_WINDOWS || mistake == SYMMETRIC_KERNEL ||
         mistake == STILL_REGISTERED)
-        CHECK_IS(ncclCommWindowRegister(comm, memory, mistake == PAST_END ? 4096 : 16384, &window,
-                                        mistake == SYMMETRIC_KERNEL ? NCCL_WIN_COLL_SYMMETRIC : 0), ncclSuccess);
+        register_window(comm, memory, mistake == PAST_END ? 4096 : 16384, &window,
+                        mistake == SYMMETRIC_KERNEL ? NCCL_WIN_COLL_SYMMETRIC : 0);
     if (mistake == TWO_WINDOWS) {
-        CHECK_IS(ncclCommWindowRegister(comm, memory + 8192, 8192, &second, NCCL_WIN_COLL_SYMMETRIC), ncclSuccess);
+        register_window(comm, memory + 8192, 8192, &second, NCCL_WIN_COLL_SYMMETRIC);
         CHECK_IS(ncclCommWindowDeregister(comm, window), ncclSuccess);
-        CHECK_IS(ncclCommWindowRegister(comm, memory, 8192, &window, NCCL_WIN_COLL_SYMMETRIC), ncclSuccess);
+        register_window(comm, memory, 8192, &window, NCCL_WIN_COLL_SYMMETRIC);
     }
     if (mistake == CUDA_MALLOC) {
         void *handle;

@@ -165,7 +165,7 @@ double tolerance_of(eo_dtype dtype, uint64_t sum_length)
     return rounding + 4e-7 * (8 + sqrt((double)sum_length));
 }
 
-static double root_mean_square(const struct tensor *t)
+double root_mean_square(const struct tensor *t)
 {
     double sum = 0;
     uint64_t finite = 0;
@@ -180,8 +180,12 @@ static double root_mean_square(const struct tensor *t)
 
 void expect_equal(const char *what, const struct tensor *t, double tolerance)
 {
+    expect_equal_scaled(what, t, tolerance, root_mean_square(t));
+}
+
+void expect_equal_scaled(const char *what, const struct tensor *t, double tolerance, double scale)
+{
     void *device = fetched(t);
-    const double scale = root_mean_square(t);
     double worst = 0;
     uint64_t worst_at = 0, different = 0;
     for (uint64_t i = 0; i < t->count; i++) {

@@ -60,6 +60,9 @@ void tensor_put(const struct tensor *tensor, const void *bytes); /* of the host,
  * tensor). tolerance 0: the same bits.
  */
 void expect_equal(const char *what, const struct tensor *tensor, double tolerance);
+/* The same with another scale than the tensor's root mean square. */
+void expect_equal_scaled(const char *what, const struct tensor *tensor, double tolerance, double scale);
+double root_mean_square(const struct tensor *tensor); /* of the host's, without what is not finite */
 double tolerance_of(eo_dtype dtype, uint64_t sum_length); /* one rounding of the type, and a sum's */
 /* Bits of the device's side, to compare later runs with. */
 uint64_t device_hash(const struct tensor *tensor);

@@ -102,6 +102,13 @@ ncclResult_t ncclCommDeregister(const ncclComm_t handle, void *registration)
     NCCL_END(remove_window(registration, sim_comm_of(handle)) ? ncclSuccess : ncclInvalidArgument);
 }
 
+void sim_window_settle(struct sim_comm *comm)
+{
+    if (comm->window_at)
+        *comm->window_at = comm->window;
+    comm->window_at = NULL;
+}
+
 ncclResult_t ncclCommWindowRegister(ncclComm_t handle, void *at, size_t bytes, ncclWindow_t *window, int flags)
 {
     NCCL_BEGIN();
@@ -130,8 +137,13 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t handle, void *at, size_t bytes, n
             }
         }
     }
-    *window = (ncclWindow_t)(void *)add_window(comm, at, bytes, flags & NCCL_WIN_COLL_SYMMETRIC);
-    NCCL_END(ncclSuccess);
+    comm->window = (ncclWindow_t)(void *)add_window(comm, at, bytes, flags & NCCL_WIN_COLL_SYMMETRIC);
+    comm->window_at = window;
+    if (comm->non_blocking)
+        comm->polls_left = 1 + (uint32_t)(sim_mix(sim.config.seed, comm->window_calls) % 3);
+    else
+        sim_window_settle(comm);
+    NCCL_END(ncclSuccess); /* under way or not */
 }
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t handle, ncclWindow_t window)

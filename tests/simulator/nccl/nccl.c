@@ -258,7 +258,7 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t *ou
         comm->child = mine;
         comm->child_at = out;
         sim_progress();
-        NCCL_END(ncclInProgress);
+        NCCL_END(ncclSuccess); /* as NCCL says of a thread that has begun */
     }
     NCCL_END(mine ? hand_out(mine, out) : ncclSuccess);
 }
@@ -295,6 +295,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t *state)
         sim.fault_happened = true;
         *state = sim_comm_refuse(comm, ncclRemoteError, "a peer has closed its connection");
     } else {
+        sim_window_settle(comm);
         *state = ncclSuccess;
     }
     NCCL_END(ncclSuccess);

@@ -64,6 +64,7 @@ struct sim_comm {
     uint32_t split_count, window_calls;
     struct sim_comm *child; /* of a split under way: written to child_at when all have come and a poll sees it */
     ncclComm_t *child_at;
+    ncclWindow_t window, *window_at; /* of a registration under way: written when a poll sees its end */
     bool warm[SIM_COLLECTIVE_KINDS];
     char error[200];
 };
@@ -96,6 +97,7 @@ bool sim_comm_usable(const struct sim_comm *comm, const char *call);
 /* Returns the result, and keeps the text. */
 ncclResult_t sim_comm_refuse(struct sim_comm *comm, ncclResult_t result, const char *text);
 void sim_windows_reset(void);
+void sim_window_settle(struct sim_comm *comm);
 /* Issues one collective, or keeps it for the end of the group. */
 ncclResult_t sim_collective_issue(const struct sim_collective *collective, struct sim_stream *stream);
 
