@@ -11,7 +11,7 @@ import types
 PARTS = [
     {"conformance": 110, "losses": 70, "ranks": 45, "modes": 75, "gpt2_xl": 230},
     {"llama_1b": 200, "llama_1b_4096": 200, "options": 120},
-    {"memcheck": 130, "racecheck": 120, "kernels": 40, "profile": 70, "nccl_sharing": 75, "nccl_world": 90},
+    {"memcheck": 130, "racecheck": 120, "kernels": 40, "profile": 70, "nccl_sharing": 75, "nccl_world": 150},
     {"attention": 50, "giveway": 50, "eager_graph": 90, "fixed_dynamic": 75, "budget": 150},
 ]
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
@@ -423,6 +423,12 @@ def nccl_sharing(r):
         r.judge(f"E1: {line}", r.run(30, "rank_share", *more.split(), *words))
 
 
+# Ranks, and options of theirs.
+OVER_NCCL = [(2, "--graph off"), (2, "--graph on"), (4, "--graph on"), (4, "--strategy hsdp:2"), (2, "--strategy zero2"),
+             (2, "--strategy ddp"), (2, "--granularity half"), (2, "--memory dynamic:pool"),
+             (2, "--offload-layers all --late-updates")]
+
+
 def nccl_world(r):
     """Trainings by ranks of real NCCL. They share the GPU, as nodes that NCCL reaches over the network of this machine: the
     communicators, registration and graphs are those of a cluster, the speed is not."""
@@ -435,12 +441,12 @@ def nccl_world(r):
                  f"--text {source_text(r)}")
         if not has_trained(r, f"1 rank, {dtype}", train(r, "alone", 20, f"{words} --ranks 1 --batch 4")):
             continue
-        for ranks, graph in ((2, "off"), (2, "on"), (4, "on")):
-            line, log = f"{ranks} ranks over NCCL against 1, {dtype}, graph {graph}", os.path.join(r.work, "nccl.jsonl")
+        for ranks, more in OVER_NCCL:
+            line, log = f"{ranks} ranks over NCCL against 1, {dtype}, {more}", os.path.join(r.work, "nccl.jsonl")
             if os.path.exists(log):
                 os.remove(log)
             done = r.run(30, "evenodd-launch", "-n", str(ranks), "sh", "-c", 'NCCL_HOSTID=node-$EVENODD_RANK exec "$@"', "-",
-                         r.program("train") or "train", *words.split(), "--batch", str(4 // ranks), "--graph", graph,
+                         r.program("train") or "train", *words.split(), "--batch", str(4 // ranks), *more.split(),
                          "--hash", "off", "--peak-seconds", "0", "--rank-timeout", "20", "--log", log,
                          env={"NCCL_LAUNCH_ORDER_IMPLICIT": "1", "NCCL_NVLS_ENABLE": "0"})
             if has_trained(r, line, done):
