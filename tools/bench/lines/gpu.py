@@ -11,8 +11,8 @@ import types
 PARTS = [
     {"conformance": 110, "losses": 70, "ranks": 45, "modes": 75, "gpt2_xl": 230},
     {"llama_1b": 200, "llama_1b_4096": 200, "options": 120},
-    {"memcheck": 130, "racecheck": 120, "kernels": 40, "profile": 70, "nccl_sharing": 75, "nccl_world": 150},
-    {"attention": 50, "giveway": 50, "eager_graph": 90, "fixed_dynamic": 75, "budget": 150},
+    {"memcheck": 130, "racecheck": 120, "kernels": 40, "profile": 70, "nccl_world": 150},
+    {"attention": 50, "giveway": 50, "eager_graph": 90, "fixed_dynamic": 75, "nccl_sharing": 75, "budget": 150},
 ]
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
 PEAK_TFLOPS = 989
