@@ -199,7 +199,7 @@ struct eo_norm {
     struct eo_types types;
     bool centered;
     void *sum, *out;
-    float *mean, *rstd; /* norm_again reads them */
+    float *mean, *rstd;
     const void *residual, *branch, *branch_bias, *weight, *bias;
     float eps;
     uint64_t rows, width;
@@ -209,12 +209,14 @@ struct eo_norm {
 /*
  * `in` is the norm's input. in_gradient = skip_gradient (or NULL: zero) + the gradient through the norm; it may be
  * skip_gradient or out_gradient. weight_gradient and bias_gradient (centered) [width]; NULL, both: not wanted.
+ * `again`, if not NULL, becomes the forward pass's out, to the bit, so that nobody need keep it; it may be out_gradient,
+ * if in_gradient is not. The bias is read for it alone.
  */
 struct eo_norm_gradient {
     struct eo_types types;
     bool centered;
-    void *in_gradient;
-    const void *skip_gradient, *out_gradient, *in, *weight;
+    void *in_gradient, *again;
+    const void *skip_gradient, *out_gradient, *in, *weight, *bias;
     const float *mean, *rstd;
     void *weight_gradient, *bias_gradient; /* types.gradient */
     uint64_t rows, width;
@@ -438,7 +440,6 @@ struct eo_kernel_ops {
     eo_status (*swiglu_forward)(eo_team *team, const struct eo_swiglu *swiglu);
     eo_status (*swiglu_backward)(eo_team *team, const struct eo_swiglu *swiglu);
     eo_status (*norm_forward)(eo_team *team, const struct eo_norm *norm);
-    eo_status (*norm_again)(eo_team *team, const struct eo_norm *norm); /* of residual; bit-equal to forward's out */
     eo_status (*norm_backward)(eo_team *team, const struct eo_norm_gradient *norm);
     eo_status (*head_norm_forward)(eo_team *team, const struct eo_head_norm *norm);
     eo_status (*head_norm_backward)(eo_team *team, const struct eo_head_norm_gradient *norm);

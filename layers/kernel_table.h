@@ -37,9 +37,9 @@ struct eo_strip {
 #define EO_CHAIN_END UINT32_MAX
 
 struct eo_norm_part {
-    const void *in, *weight, *out_gradient, *skip_gradient;
+    const void *in, *weight, *bias, *out_gradient, *skip_gradient;
     const float *mean, *rstd;
-    void *in_gradient;
+    void *in_gradient, *again;
     float *weight_sums, *bias_sums; /* [width] overwritten; bias_sums NULL and mean NULL: RMSNorm */
     uint64_t rows, width;
     bool fp32_weights;
@@ -103,10 +103,8 @@ struct eo_kernel_table {
     void (*swiglu_forward)(const struct eo_swiglu *part);
     void (*swiglu_backward)(const struct eo_swiglu *part);
     void (*layernorm_forward)(const struct eo_norm *part);
-    void (*layernorm_again)(const struct eo_norm *part);
     void (*layernorm_backward)(const struct eo_norm_part *part);
     void (*rmsnorm_forward)(const struct eo_norm *part);
-    void (*rmsnorm_again)(const struct eo_norm *part);
     void (*rmsnorm_backward)(const struct eo_norm_part *part);
     void (*head_norm_forward)(const struct eo_head_rows *heads);
     void (*head_norm_backward)(const struct eo_head_rows *heads); /* sums [head_size] are those of these rows */

@@ -24,7 +24,6 @@ eo_status eo_cpu_swiglu_forward(eo_team *team, const struct eo_swiglu *swiglu);
 eo_status eo_cpu_swiglu_backward(eo_team *team, const struct eo_swiglu *swiglu);
 uint64_t eo_cpu_norm_scratch_bytes(uint64_t rows, uint64_t width);
 eo_status eo_cpu_norm_forward(eo_team *team, const struct eo_norm *norm);
-eo_status eo_cpu_norm_again(eo_team *team, const struct eo_norm *norm);
 eo_status eo_cpu_norm_backward(eo_team *team, const struct eo_norm_gradient *norm);
 eo_status eo_cpu_head_norm_forward(eo_team *team, const struct eo_head_norm *norm);
 eo_status eo_cpu_head_norm_backward(eo_team *team, const struct eo_head_norm_gradient *norm);

@@ -29,23 +29,14 @@ static void norm_rows_task(void *arg, uint32_t index)
     job->kernel(&part);
 }
 
-static eo_status norm_rows_run(eo_team *team, const struct eo_norm *n, void (*kernel)(const struct eo_norm *part))
-{
-    struct norm_job job = {.all = *n, .rows_per_task = eo_split_rows(n->width), .kernel = kernel};
-    eo_team_run(team, (uint32_t)eo_split_up(n->rows, job.rows_per_task), norm_rows_task, &job);
-    return EO_OK;
-}
-
 eo_status eo_cpu_norm_forward(eo_team *team, const struct eo_norm *n)
 {
     const struct eo_kernel_table *kernels = eo_kernels_of(n->types.compute);
-    return norm_rows_run(team, n, n->centered ? kernels->layernorm_forward : kernels->rmsnorm_forward);
-}
-
-eo_status eo_cpu_norm_again(eo_team *team, const struct eo_norm *n)
-{
-    const struct eo_kernel_table *kernels = eo_kernels_of(n->types.compute);
-    return norm_rows_run(team, n, n->centered ? kernels->layernorm_again : kernels->rmsnorm_again);
+    struct norm_job job = {.all = *n,
+                           .rows_per_task = eo_split_rows(n->width),
+                           .kernel = n->centered ? kernels->layernorm_forward : kernels->rmsnorm_forward};
+    eo_team_run(team, (uint32_t)eo_split_up(n->rows, job.rows_per_task), norm_rows_task, &job);
+    return EO_OK;
 }
 
 /* ---- heads ---- */
@@ -170,6 +161,7 @@ static void norm_backward_task(void *arg, uint32_t index)
     part.out_gradient = eo_element_at(dtype, part.out_gradient, row * width);
     part.skip_gradient = eo_element_at(dtype, part.skip_gradient, row * width);
     part.in_gradient = eo_element_at_mutable(dtype, part.in_gradient, row * width);
+    part.again = eo_element_at_mutable(dtype, part.again, row * width);
     part.weight_sums = job->scratch + (uint64_t)index * 2 * width;
     part.bias_sums = part.weight_sums + width;
     job->kernel(&part);
@@ -201,9 +193,9 @@ eo_status eo_cpu_norm_backward(eo_team *team, const struct eo_norm_gradient *n)
 {
     const struct eo_kernel_table *kernels = eo_kernels_of(n->types.compute);
     struct norm_backward_job job = {
-        .all = {.in = n->in, .mean = n->mean, .rstd = n->rstd, .weight = n->weight, .out_gradient = n->out_gradient,
-                .skip_gradient = n->skip_gradient, .in_gradient = n->in_gradient, .rows = n->rows, .width = n->width,
-                .fp32_weights = n->fp32_weights},
+        .all = {.in = n->in, .mean = n->mean, .rstd = n->rstd, .weight = n->weight, .bias = n->bias,
+                .out_gradient = n->out_gradient, .skip_gradient = n->skip_gradient, .in_gradient = n->in_gradient,
+                .again = n->again, .rows = n->rows, .width = n->width, .fp32_weights = n->fp32_weights},
         .types = n->types, .weight_gradient = n->weight_gradient, .bias_gradient = n->centered ? n->bias_gradient : NULL,
         .scratch = n->scratch, .rows_per_part = eo_split_up(n->rows, EO_NORM_PARTS), .accumulate = n->accumulate,
         .kernel = n->centered ? kernels->layernorm_backward : kernels->rmsnorm_backward,

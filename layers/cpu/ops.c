@@ -41,7 +41,6 @@ static eo_status multiply_bf16(eo_team *team, const struct eo_multiply *product)
     .swiglu_forward = eo_cpu_swiglu_forward,         \
     .swiglu_backward = eo_cpu_swiglu_backward,       \
     .norm_forward = eo_cpu_norm_forward,             \
-    .norm_again = eo_cpu_norm_again,                 \
     .norm_backward = eo_cpu_norm_backward,           \
     .head_norm_forward = eo_cpu_head_norm_forward,   \
     .head_norm_backward = eo_cpu_head_norm_backward, \

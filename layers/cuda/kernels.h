@@ -41,7 +41,6 @@ cudaError_t eo_cuda_check_finite(uint32_t *flag, const void *values, uint64_t co
 /* ---- norms.cu ---- */
 
 cudaError_t eo_cuda_norm_forward(const struct eo_norm *norm, cudaStream_t stream);
-cudaError_t eo_cuda_norm_again(const struct eo_norm *norm, cudaStream_t stream);
 cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *norm, cudaStream_t stream);
 
 /* ---- head_norms.cu ---- */

@@ -87,14 +87,19 @@ void eo_ref_column_sums(const struct eo_column_sums *s, uint64_t first, uint64_t
 
 /* ---- norms ---- */
 
-/* The one expression of both the forward pass and `again`. */
+/* The one expression of both passes. */
+static float normed(float x, float weight, float bias)
+{
+    return x * weight + bias;
+}
+
 static void norm_row(const struct eo_norm *n, const void *in, uint64_t row, float mean, float rstd)
 {
     const eo_dtype dtype = n->types.compute, of_weights = eo_norm_weight_dtype(n->types, n->fp32_weights);
     for (uint64_t i = 0; i < n->width; i++) {
         const float x = (eo_element_load(dtype, in, row * n->width + i) - mean) * rstd;
         const float bias = n->centered ? eo_element_load(of_weights, n->bias, i) : 0;
-        eo_element_store(dtype, n->out, row * n->width + i, x * eo_element_load(of_weights, n->weight, i) + bias);
+        eo_element_store(dtype, n->out, row * n->width + i, normed(x, eo_element_load(of_weights, n->weight, i), bias));
     }
 }
 
@@ -133,12 +138,6 @@ void eo_ref_norm_forward(const struct eo_norm *n)
     }
 }
 
-void eo_ref_norm_again(const struct eo_norm *n)
-{
-    for (uint64_t row = 0; row < n->rows; row++)
-        norm_row(n, n->residual, row, n->centered ? n->mean[row] : 0, n->rstd[row]);
-}
-
 void eo_ref_norm_input_gradient(const struct eo_norm_gradient *n)
 {
     const eo_dtype dtype = n->types.compute, of_weights = eo_norm_weight_dtype(n->types, n->fp32_weights);
@@ -154,11 +153,15 @@ void eo_ref_norm_input_gradient(const struct eo_norm_gradient *n)
             sum_x += g * x;
         }
         for (uint64_t i = 0; i < n->width; i++) {
-            const float g = eo_element_load(dtype, n->out_gradient, first + i) * eo_element_load(of_weights, n->weight, i);
+            const float weight = eo_element_load(of_weights, n->weight, i);
+            const float g = eo_element_load(dtype, n->out_gradient, first + i) * weight;
             const float x = (eo_element_load(dtype, n->in, first + i) - mean) * rstd;
             const float skip = n->skip_gradient ? eo_element_load(dtype, n->skip_gradient, first + i) : 0;
             eo_element_store(dtype, n->in_gradient, first + i,
                              skip + rstd * (g - sum / width - x * (sum_x / width)));
+            if (n->again)
+                eo_element_store(dtype, n->again, first + i,
+                                 normed(x, weight, n->centered ? eo_element_load(of_weights, n->bias, i) : 0));
         }
     }
 }

@@ -17,7 +17,6 @@ void eo_ref_gelu_forward(const struct eo_gelu *gelu);
 void eo_ref_swiglu_forward(const struct eo_swiglu *swiglu);
 void eo_ref_swiglu_backward(const struct eo_swiglu *swiglu);
 void eo_ref_norm_forward(const struct eo_norm *norm);
-void eo_ref_norm_again(const struct eo_norm *norm);
 void eo_ref_head_norm_forward(const struct eo_head_norm *norm);
 void eo_ref_head_norm_weights(const struct eo_head_norm_weights *weights);
 void eo_ref_rotate(const struct eo_rotation *rotation, uint64_t first_row);

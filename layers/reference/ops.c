@@ -274,17 +274,6 @@ static eo_status norm_forward(eo_team *team, const struct eo_norm *n)
     return parts_run(team, n, n->rows, part_of(team, n->rows, 1), norm_forward_task);
 }
 
-static void norm_again_task(void *arg, uint32_t index)
-{
-    const struct eo_norm n = norm_part(arg, index);
-    eo_ref_norm_again(&n);
-}
-
-static eo_status norm_again(eo_team *team, const struct eo_norm *n)
-{
-    return parts_run(team, n, n->rows, part_of(team, n->rows, 1), norm_again_task);
-}
-
 static void norm_weight_task(void *arg, uint32_t index)
 {
     const struct parts *parts = arg;
@@ -298,6 +287,7 @@ static void norm_input_task(void *arg, uint32_t index)
     const uint64_t row = parts_first(parts, index);
     n.rows = parts_count(parts, index);
     MOVE_MUTABLE(n.types.compute, n.in_gradient, row * n.width);
+    MOVE_MUTABLE(n.types.compute, n.again, row * n.width);
     MOVE(n.types.compute, n.skip_gradient, row * n.width);
     MOVE(n.types.compute, n.out_gradient, row * n.width);
     MOVE(n.types.compute, n.in, row * n.width);
@@ -479,7 +469,6 @@ const struct eo_kernel_ops eo_kernels_reference_ops = {
     .swiglu_forward = swiglu_forward,
     .swiglu_backward = swiglu_backward,
     .norm_forward = norm_forward,
-    .norm_again = norm_again,
     .norm_backward = norm_backward,
     .head_norm_forward = head_norm_forward,
     .head_norm_backward = head_norm_backward,

@@ -146,8 +146,8 @@ bool eo_half_tensor_is_needed(const eo_transformer *t, const struct half *half, 
     return tensor == HALF_NORM ? in_adapted : half->attention || shape->adapted[HALF_OUT];
 }
 
-/* Whether the tensor lives from forward to backward. Cheap to compute again: norms, what norms of heads and rotary positions
- * make of q and k, and the MLP's operation. */
+/* Whether the tensor lives from forward to backward. Cheap to compute again: what norms of heads and rotary positions make of q
+ * and k, and the MLP's operation. */
 static bool is_kept(const eo_transformer *t, const struct half *half, enum half_tensor tensor)
 {
     if (half->recompute)
@@ -156,7 +156,7 @@ static bool is_kept(const eo_transformer *t, const struct half *half, enum half_
         return true;
     if (tensor == HALF_INNER)
         return !remakes_inner(t, half);
-    return tensor != HALF_NORM && (half->attention || tensor != HALF_MID);
+    return half->attention || tensor != HALF_MID;
 }
 
 /* Whether what follows the forward pass reads the tensor. */
@@ -164,6 +164,8 @@ static bool is_read_later(const eo_transformer *t, const struct half *half, enum
 {
     if (tensor == HALF_MID && remakes_mid(t, half))
         return half->recompute && recomputes_mid(t, half);
+    if (tensor == HALF_NORM && remakes_norm(t, half))
+        return false;
     return half->recompute || eo_half_tensor_is_needed(t, half, tensor);
 }
 
@@ -347,6 +349,9 @@ struct half_gradients eo_half_gradients(const struct pass *pass, const struct ha
     } else if (at.inner_gradient) {
         gradients.inner = scratch + at.inner_gradient;
     }
+    gradients.norm_values = !remakes_norm(t, half)                         ? pass_buffer(pass, half->tensor[HALF_NORM])
+                            : eo_half_tensor_is_needed(t, half, HALF_NORM) ? gradients.norm
+                                                                           : NULL;
     if (remakes_mid(t, half))
         gradients.mid_values = !eo_half_tensor_is_needed(t, half, HALF_MID) ? NULL : half_fuses_gelu(t, half) ? inner : scratch;
     return gradients;

@@ -104,14 +104,6 @@ static eo_status norm_forward(const struct pass *pass, const struct half *half, 
     return pass->kernels->norm_forward(pass->team, &norm);
 }
 
-static eo_status norm_again(const struct pass *pass, const struct half *half, const struct half_parameters *w)
-{
-    if (!eo_half_tensor_is_needed(pass->transformer, half, HALF_NORM))
-        return EO_OK;
-    const struct eo_norm norm = half_norm(pass, half, w);
-    return pass->kernels->norm_again(pass->team, &norm);
-}
-
 /* In a forward pass, and in those recomputes that need it. */
 static bool makes_mid(const struct pass *pass, const struct half *half)
 {
@@ -229,15 +221,10 @@ eo_status eo_block_forward(const struct pass *pass, uint32_t position)
     return EO_OK;
 }
 
-/* With adapters, a half before the first of them has no backward pass; that one's ends at its adapters. */
+/* With adapters, a half before the first of them has no backward pass. */
 static bool gets_gradient(const struct pass *pass, const struct half *half)
 {
     return half_index(pass, half) >= pass->transformer->first_trained;
-}
-
-static bool passes_gradient_on(const struct pass *pass, const struct half *half)
-{
-    return !has_adapters(pass->transformer) || half_index(pass, half) > pass->transformer->first_trained;
 }
 
 eo_status eo_block_recompute(const struct pass *pass, uint32_t position)
@@ -251,7 +238,6 @@ eo_status eo_block_recompute(const struct pass *pass, uint32_t position)
             continue;
         } else if (pass->transformer->params.recompute == EO_RECOMPUTE_CHEAP) {
             const struct half_parameters w = half_parameters_of(pass, half, pass->view->weights);
-            EO_TRY(norm_again(pass, half, &w));
             if (half->attention ||
                 (!remakes_mid(pass->transformer, half) && eo_half_tensor_is_needed(pass->transformer, half, HALF_MID)))
                 EO_TRY(eo_half_operation_again(pass, half, &w));
@@ -305,7 +291,7 @@ static eo_status half_backward_first(const struct pass *pass, const struct half 
     if (!gelu_rides_on(t, half, HALF_OUT))
         EO_TRY(eo_half_operation_backward(pass, half, &w));
     const void *inner_gradient = to.inner;
-    for (uint32_t i = 0; i < shape->in_count && passes_gradient_on(pass, half); i += shape->in_joined[i]) {
+    for (uint32_t i = 0; i < shape->in_count && passes_gradient_on(t, half); i += shape->in_joined[i]) {
         const uint32_t out = half_product_width(shape, i);
         EO_TRY(pass_multiply(pass, &(struct eo_multiply){
             .types = pass->types,
@@ -323,7 +309,7 @@ static eo_status half_backward_first(const struct pass *pass, const struct half 
     void *output = to.inner;
     for (uint32_t i = 0; i < shape->in_count; output = pass_at(pass, output, shape->in_width[i]), i++)
         EO_TRY(eo_adapter_backward(pass, half, &w, &(struct linear_data){i, NULL, output, shape->inner_width},
-                                   passes_gradient_on(pass, half) ? to.norm : NULL));
+                                   passes_gradient_on(t, half) ? to.norm : NULL));
     return EO_OK;
 }
 
@@ -362,20 +348,25 @@ static eo_status linear_gradient(const struct pass *pass, const struct linear_gr
         .width = g->out, .scratch = g->scratch});
 }
 
+/* The stream's gradient becomes that of the half's input; the norm itself may come again. */
 static eo_status norm_backward(const struct pass *pass, const struct half *half, const struct half_parameters *w,
                                const struct half_parameters *d, const struct half_gradients *from)
 {
     const eo_transformer *t = pass->transformer;
+    if (!passes_gradient_on(t, half))
+        return EO_OK;
     const struct eo_norm forward = half_norm(pass, half, w);
     void *gradient = eo_buffer(pass->runtime, t->stream_gradient);
     return pass->kernels->norm_backward(pass->team, &(struct eo_norm_gradient){
         .types = pass->types,
         .centered = forward.centered,
         .in_gradient = gradient,
+        .again = remakes_norm(t, half) ? from->norm_values : NULL,
         .skip_gradient = gradient,
         .out_gradient = from->norm,
         .in = forward.residual,
         .weight = w->norm_weight,
+        .bias = w->norm_bias,
         .mean = forward.mean,
         .rstd = forward.rstd,
         .weight_gradient = d->norm_weight,
@@ -387,51 +378,54 @@ static eo_status norm_backward(const struct pass *pass, const struct half *half,
     });
 }
 
-/* Of a half's adapters. */
-static eo_status adapter_gradients(const struct pass *pass, const struct half *half, const struct half_parameters *d,
-                                   const struct half_gradients *from)
+static eo_status out_gradients(const struct pass *pass, const struct half *half, const struct half_parameters *d,
+                               const struct half_gradients *from)
 {
     const struct half_shape *shape = half_shape_of(pass->transformer, half);
-    void *output = from->inner;
-    EO_TRY(eo_adapter_gradients(pass, half, d, &(struct linear_data){
-        HALF_OUT, from->mid_values, from->branch, pass->transformer->params.config.width}));
-    for (uint32_t i = 0; i < shape->in_count; output = pass_at(pass, output, shape->in_width[i]), i++)
-        EO_TRY(eo_adapter_gradients(pass, half, d, &(struct linear_data){i, half_tensor_of(pass, half, HALF_NORM), output,
-                                                                         shape->inner_width}));
-    return EO_OK;
+    const uint64_t width = pass->transformer->params.config.width;
+    EO_TRY(eo_adapter_gradients(pass, half, d, &(struct linear_data){HALF_OUT, from->mid_values, from->branch, width}));
+    return linear_gradient(pass, &(struct linear_gradient){d->out, d->out_bias, from->branch, width, width, from->kernels},
+                           from->mid_values, shape->mid_width);
 }
 
-/* All that is written to the gradient buffer; then the stream's gradient becomes that of the half's input. */
+static eo_status in_gradients(const struct pass *pass, const struct half *half, const struct half_parameters *d,
+                              const struct half_gradients *from)
+{
+    const struct half_shape *shape = half_shape_of(pass->transformer, half);
+    const uint64_t width = pass->transformer->params.config.width;
+    void *output = from->inner;
+    for (uint32_t i = 0; i < shape->in_count; output = pass_at(pass, output, shape->in_width[i]), i++)
+        EO_TRY(eo_adapter_gradients(pass, half, d, &(struct linear_data){i, from->norm_values, output, shape->inner_width}));
+    const void *inner_gradient = from->inner;
+    for (uint32_t i = 0; i < shape->in_count; i += shape->in_joined[i]) {
+        const uint32_t out = half_product_width(shape, i);
+        const struct linear_gradient in = {
+            d->in[i], from->in_bias ? NULL : d->in_bias[i], inner_gradient, shape->inner_width, out, from->kernels};
+        EO_TRY(linear_gradient(pass, &in, from->norm_values, width));
+        if (d->in_bias[i] && from->in_bias) /* of kernels on host memory only, where there is one in-product */
+            memcpy(d->in_bias[i], from->in_bias, shape->inner_width * eo_dtype_bytes(pass->types.gradient));
+        inner_gradient = eo_element_at(pass->types.compute, inner_gradient, out);
+    }
+    if (!shape->head_norms || !d->head_norm[0])
+        return EO_OK;
+    return pass->kernels->head_norm_weights(pass->team, &(struct eo_head_norm_weights){
+        .types = pass->types, .weight_gradient = {d->head_norm[0], d->head_norm[1]}, .sums = from->head_norms,
+        .rows = pass->rows, .head_size = pass->transformer->params.config.head_size});
+}
+
+/* All that is written to the gradient buffer. The out-product's needs the stream's gradient before the norm takes it; the
+ * in-products' may need what the norm gives again. */
 static eo_status half_backward(const struct pass *pass, const struct half *half)
 {
-    const eo_transformer *t = pass->transformer;
-    const struct half_shape *shape = half_shape_of(t, half);
     const struct half_parameters w = half_parameters_of(pass, half, pass->view->weights);
     const struct half_parameters d = half_parameters_of(pass, half, pass->view->gradients);
     const struct half_gradients from = eo_half_gradients(pass, half);
-    const uint64_t width = t->params.config.width;
-    const void *norm = half_tensor_of(pass, half, HALF_NORM);
-    const void *inner_gradient = from.inner;
 
     if (!gets_gradient(pass, half))
         return EO_OK;
-    EO_TRY(adapter_gradients(pass, half, &d, &from));
-    EO_TRY(linear_gradient(pass, &(struct linear_gradient){d.out, d.out_bias, from.branch, width, width, from.kernels},
-                           from.mid_values, shape->mid_width));
-    for (uint32_t i = 0; i < shape->in_count; i += shape->in_joined[i]) {
-        const uint32_t out = half_product_width(shape, i);
-        const struct linear_gradient in = {d.in[i], from.in_bias ? NULL : d.in_bias[i], inner_gradient, shape->inner_width,
-                                           out, from.kernels};
-        EO_TRY(linear_gradient(pass, &in, norm, width));
-        if (d.in_bias[i] && from.in_bias) /* of kernels on host memory only, where there is one in-product */
-            memcpy(d.in_bias[i], from.in_bias, shape->inner_width * eo_dtype_bytes(pass->types.gradient));
-        inner_gradient = eo_element_at(pass->types.compute, inner_gradient, out);
-    }
-    if (shape->head_norms && d.head_norm[0])
-        EO_TRY(pass->kernels->head_norm_weights(pass->team, &(struct eo_head_norm_weights){
-            .types = pass->types, .weight_gradient = {d.head_norm[0], d.head_norm[1]}, .sums = from.head_norms,
-            .rows = pass->rows, .head_size = t->params.config.head_size}));
-    return passes_gradient_on(pass, half) ? norm_backward(pass, half, &w, &d, &from) : EO_OK;
+    EO_TRY(out_gradients(pass, half, &d, &from));
+    EO_TRY(norm_backward(pass, half, &w, &d, &from));
+    return in_gradients(pass, half, &d, &from);
 }
 
 eo_status eo_block_backward_first(const struct pass *pass, uint32_t position)

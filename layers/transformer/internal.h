@@ -282,6 +282,7 @@ struct half_scratch eo_half_scratch(const eo_transformer *t, const struct half *
 struct half_gradients {
     void *mid, *inner, *norm; /* mid and norm: may be one after the other in the same place */
     void *mid_values;         /* mid itself, for the gradients of the out-product's weight */
+    void *norm_values; /* the norm itself, for those of the in-products: where norm was, if norm_backward makes it again */
     void *in_bias;            /* or NULL: to be summed from inner's */
     float *head_norms;        /* sums that become the gradients of their weights */
     void *low;                /* of HALF_LOW */
@@ -314,6 +315,18 @@ static inline bool recomputes_mid(const eo_transformer *t, const struct half *ha
 {
     return !remakes_mid(t, half) || !is_last_of_position(t, (uint32_t)(half - t->halves)) ||
            half_shape_of(t, half)->adapted[HALF_OUT];
+}
+
+/* With adapters the backward pass ends at the first of them: that half passes no gradient on to its norm. */
+static inline bool passes_gradient_on(const eo_transformer *t, const struct half *half)
+{
+    return !has_adapters(t) || half - t->halves > t->first_trained;
+}
+
+/* The norm's backward pass gives its result again, over the gradient of it, and nobody keeps it. */
+static inline bool remakes_norm(const eo_transformer *t, const struct half *half)
+{
+    return !half->recompute && passes_gradient_on(t, half);
 }
 
 /* Whether the half's backward pass reads the tensor: a frozen product does not need its input. */

@@ -138,15 +138,6 @@ static void run_norm_forward(struct operands *o)
     check(ops->norm_forward(o->team, &norm));
 }
 
-static void run_norm_again(struct operands *o)
-{
-    struct eo_norm norm = norm_of(o, true);
-    norm.residual = norm.sum;
-    norm.sum = NULL;
-    norm.branch = NULL;
-    check(ops->norm_again(o->team, &norm));
-}
-
 static void run_norm_backward(struct operands *o)
 {
     const struct eo_norm_gradient norm = norm_gradient_of(o, true);
@@ -309,7 +300,6 @@ static const struct row rows[] = {
     {"embedding backward", run_embedding_backward, 0, 1, 0, false},
     {"cross-entropy and gradient", run_loss_backward, 0, 1, 0, false},
     {"cross-entropy alone", run_loss, 0, 0, 0, false},
-    {"layernorm again", run_norm_again, 0, 0, 0, false},
     {"residual + rmsnorm forward", run_rmsnorm_forward, 0, 0, 0, false},
     {"rmsnorm backward", run_rmsnorm_backward, 0, 0, 0, false},
     {"swiglu forward (mlp 3072)", run_swiglu_forward, 0, 0, 0, false},

@@ -234,7 +234,7 @@ while IFS='|' read -r options change; do
         [ "$chosen" = "$(echo "$made" | sed "$change")" ]
     result $? "options count for more than the checkpoint: $options"
 done <<'END'
---recompute 1|s/recompute [^,]*/recompute 1/
+--recompute 3|s/recompute [^,]*/recompute 3/
 --slots 3,2|s/slots [0-9],[0-9]/slots 3,2/
 --offload-layers 0|s/, [0-9] of .*//
 --offload-layers 2 --offload-slots 1 --offload-folder .|s/, [0-9] of .*/, 2 of 5 layers on disk by 1 buffer/

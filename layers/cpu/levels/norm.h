@@ -9,16 +9,19 @@
 #define WEIGHT(wide, values, i) \
     ((wide) ? LOAD((const float *)(values) + (i)) : LOAD((const element *)(values) + (i)))
 
-/* out = (x - mean) rstd w + b; the forward and `again` share it, so they agree to the bit. */
+/* out = h w + b with h = (x - mean) rstd: forward and backward share it, so they agree to the bit. */
+#define NORMED(h, wide, weight, bias, i, centred) \
+    ((centred) ? v_fma(h, WEIGHT(wide, weight, i), WEIGHT(wide, bias, i)) : (h)*WEIGHT(wide, weight, i))
+
 INLINE void norm_row(element *out, const element *x, float mean, float rstd, const void *weight, const void *bias,
                      uint64_t width, bool centred, bool wide)
 {
     const vf m = v_set(mean);
     const vf r = v_set(rstd);
-    if (centred)
-        FOR_VECTORS(i, width, STORE(out + i, v_fma((LOAD(x + i) - m) * r, WEIGHT(wide, weight, i), WEIGHT(wide, bias, i))););
-    else
-        FOR_VECTORS(i, width, STORE(out + i, LOAD(x + i) * r * WEIGHT(wide, weight, i)););
+    FOR_VECTORS(i, width, {
+        const vf h = (centred ? LOAD(x + i) - m : LOAD(x + i)) * r;
+        STORE(out + i, NORMED(h, wide, weight, bias, i, centred));
+    });
 }
 
 /* sum = residual + branch + branch_bias, where there is a branch; returns the row to norm. */
@@ -70,18 +73,10 @@ INLINE void norm_forward(const struct eo_norm *n, bool centred, bool wide)
     }
 }
 
-INLINE void norm_again(const struct eo_norm *n, bool centred, bool wide)
-{
-    const uint64_t width = n->width;
-    for (uint64_t row = 0; row < n->rows; row++)
-        norm_row((element *)n->out + row * width, (const element *)n->residual + row * width, centred ? n->mean[row] : 0,
-                 n->rstd[row], n->weight, n->bias, width, centred, wide);
-}
-
 /*
  * With g = out_gradient w and h = (x - mean) rstd: in_gradient = skip + rstd (g - mean(g) - h mean(g h)), where
  * RMSNorm has no mean(g). Each row is read twice, the second time from the first-level cache; out_gradient is read
- * before in_gradient is written at the same place, so that the two may be one.
+ * before in_gradient or `again` is written at the same place, so that the two may be one.
  */
 INLINE void norm_backward(const struct eo_norm_part *n, bool centred, bool wide)
 {
@@ -94,6 +89,7 @@ INLINE void norm_backward(const struct eo_norm_part *n, bool centred, bool wide)
         const element *out_gradient = (const element *)n->out_gradient + row * width;
         const element *skip = n->skip_gradient == NULL ? NULL : (const element *)n->skip_gradient + row * width;
         element *in_gradient = (element *)n->in_gradient + row * width;
+        element *again = n->again == NULL ? NULL : (element *)n->again + row * width;
         const vf mean = v_set(centred ? n->mean[row] : 0);
         const vf rstd = v_set(n->rstd[row]);
 
@@ -116,6 +112,8 @@ INLINE void norm_backward(const struct eo_norm_part *n, bool centred, bool wide)
             const vf g = LOAD(out_gradient + i) * WEIGHT(wide, n->weight, i);
             const vf past = skip == NULL ? v_set(0) : LOAD(skip + i);
             STORE(in_gradient + i, v_fma(rstd, g - mean_g - h * mean_gh, past));
+            if (again != NULL)
+                STORE(again + i, NORMED(h, wide, n->weight, n->bias, i, centred));
         });
     }
 }
@@ -162,6 +160,8 @@ INLINE void head_backward(const struct eo_head_rows *h, bool wide)
     }
 }
 
+#undef NORMED
+
 /* A kernel of its own for each type of the weights. */
 #define NORM_KERNEL(name, params, kernel, centred)   \
     static void name(const struct params *part)       \
@@ -172,10 +172,8 @@ INLINE void head_backward(const struct eo_head_rows *h, bool wide)
             kernel(part, centred, false);       \
     }
 NORM_KERNEL(layernorm_forward, eo_norm, norm_forward, true)
-NORM_KERNEL(layernorm_again, eo_norm, norm_again, true)
 NORM_KERNEL(layernorm_backward, eo_norm_part, norm_backward, true)
 NORM_KERNEL(rmsnorm_forward, eo_norm, norm_forward, false)
-NORM_KERNEL(rmsnorm_again, eo_norm, norm_again, false)
 NORM_KERNEL(rmsnorm_backward, eo_norm_part, norm_backward, false)
 #undef NORM_KERNEL
 

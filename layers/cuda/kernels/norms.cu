@@ -9,12 +9,11 @@ namespace {
 
 enum {
     FORWARD_THREADS = 512,
-    AGAIN_THREADS = 256,
     FORWARD_PACKS = 4, /* of a thread, in registers */
     BACKWARD_THREADS = EO_CUDA_NORM_THREADS
 };
 
-/* One expression for forward and again: the same bits. */
+/* One expression for forward and backward: the same bits. */
 template <bool CENTERED> __device__ __forceinline__ float normed(float x, float mean, float rstd, float w, float b)
 {
     return CENTERED ? fmaf((x - mean) * rstd, w, b) : x * rstd * w;
@@ -145,24 +144,6 @@ __global__ void __launch_bounds__(FORWARD_THREADS) norm_forward_wide_kernel(cons
     }
 }
 
-template <typename T, int N, bool CENTERED>
-__global__ void __launch_bounds__(AGAIN_THREADS) norm_again_kernel(const forward_args a)
-{
-    const uint64_t base = blockIdx.x * a.width, step = (uint64_t)blockDim.x * N;
-    const float mean = CENTERED ? a.mean[blockIdx.x] : 0.0f, rstd = a.rstd[blockIdx.x];
-    for (uint64_t column = (uint64_t)threadIdx.x * N; column < a.width; column += step) {
-        float x[N], w[N], b[N] = {};
-        lanes<T, N>::load(x, (const T *)a.residual + base + column);
-        load_weights<T, N>(w, a.weight, a.fp32_weights, column);
-        if (CENTERED)
-            load_weights<T, N>(b, a.bias, a.fp32_weights, column);
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            x[i] = normed<CENTERED>(x[i], mean, rstd, w[i], b[i]);
-        lanes<T, N>::store((T *)a.out + base + column, x);
-    }
-}
-
 /*
  * ---- backward ----
  *
@@ -170,17 +151,34 @@ __global__ void __launch_bounds__(AGAIN_THREADS) norm_again_kernel(const forward
  *
  *     in_gradient = skip + rstd x (g - mean over the row of g - xhat x mean over the row of g x xhat)
  *
+ * and the norm itself, `again`, where it is wanted. out_gradient has been read by then, by the same thread: the two may be one.
+ *
  * A block takes rows that follow each other and keeps its sums of weight and bias gradients in shared memory, or, where
  * a row does not fit, in its part of the scratch; then finish_columns adds the blocks up.
  */
 struct backward_args {
-    void *in_gradient;
-    const void *skip_gradient, *out_gradient, *in, *weight;
+    void *in_gradient, *again;
+    const void *skip_gradient, *out_gradient, *in, *weight, *bias;
     const float *mean, *rstd;
     float *partials; /* [block][weight, bias][width]; NULL: not wanted */
     uint64_t rows, width, block_rows;
     bool fp32_weights;
 };
+
+/* x: the norm's input, and then the norm. */
+template <typename T, int N, bool CENTERED>
+__device__ __forceinline__ void store_again(const backward_args &a, uint64_t base, uint64_t column, float (&x)[N], float mean,
+                                            float rstd)
+{
+    float w[N], b[N] = {};
+    load_weights<T, N>(w, a.weight, a.fp32_weights, column);
+    if (CENTERED)
+        load_weights<T, N>(b, a.bias, a.fp32_weights, column);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        x[i] = normed<CENTERED>(x[i], mean, rstd, w[i], b[i]);
+    lanes<T, N>::store((T *)a.again + base + column, x);
+}
 
 template <typename T, int N, bool CENTERED, bool SHARED>
 __global__ void __launch_bounds__(BACKWARD_THREADS) norm_backward_kernel(const backward_args a)
@@ -242,6 +240,11 @@ __global__ void __launch_bounds__(BACKWARD_THREADS) norm_backward_kernel(const b
                 x[i] = skip[i] + rstd * (d[i] * w[i] - g_mean - xhat * gx_mean);
             }
             lanes<T, N>::store((T *)a.in_gradient + base + column, x);
+        }
+        for (uint64_t column = (uint64_t)threadIdx.x * N; a.again && column < a.width; column += step) {
+            float x[N];
+            lanes<T, N>::load(x, in + column);
+            store_again<T, N, CENTERED>(a, base, column, x, mean, rstd);
         }
     }
     if constexpr (SHARED)
@@ -364,6 +367,15 @@ __global__ void __launch_bounds__(BACKWARD_THREADS, PACKS == 1 ? 2 : 1) norm_bac
             if (is_row && column_of(p) < a.width)
                 lanes<T, N>::store((T *)a.in_gradient + base + column_of(p), x);
         }
+#pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            float x[N];
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                x[i] = widen(in[p].at[i]);
+            if (a.again && is_row && column_of(p) < a.width)
+                store_again<T, N, CENTERED>(a, base, column_of(p), x, mean, rstd);
+        }
     }
     if (!a.partials)
         return;
@@ -432,28 +444,14 @@ cudaError_t eo_cuda_norm_forward(const struct eo_norm *n, cudaStream_t stream)
     });
 }
 
-cudaError_t eo_cuda_norm_again(const struct eo_norm *n, cudaStream_t stream)
-{
-    const forward_args a = forward_args_of(n);
-    return dispatch(n->types.compute, forward_is_wide(n), [&](auto v) {
-        using T = typename decltype(v)::T;
-        constexpr int N = decltype(v)::lanes_count;
-        const unsigned threads = row_threads(divide_up(n->width, N), AGAIN_THREADS);
-        if (n->centered)
-            norm_again_kernel<T, N, true><<<(unsigned)n->rows, threads, 0, stream>>>(a);
-        else
-            norm_again_kernel<T, N, false><<<(unsigned)n->rows, threads, 0, stream>>>(a);
-    });
-}
-
 cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *n, cudaStream_t stream)
 {
     const bool wide = n->width % lanes_of(n->types.compute) == 0 &&
-                      aligned(n->in_gradient, n->skip_gradient, n->out_gradient, n->in, n->weight);
+                      aligned(n->in_gradient, n->skip_gradient, n->out_gradient, n->in, n->weight) && aligned(n->again, n->bias);
     const struct eo_cuda_norm_blocks b = eo_cuda_norm_blocks_of(n, wide ? lanes_of(n->types.compute) : 1);
     float *partials = n->weight_gradient ? (float *)n->scratch : nullptr;
-    const backward_args a = {n->in_gradient, n->skip_gradient, n->out_gradient, n->in,    n->weight, n->mean,
-                             n->rstd,        partials,         n->rows,         n->width, b.block_rows, n->fp32_weights};
+    const backward_args a = {n->in_gradient, n->again, n->skip_gradient, n->out_gradient, n->in,        n->weight,      n->bias,
+                             n->mean,        n->rstd,  partials,         n->rows,         n->width, b.block_rows, n->fp32_weights};
     const cudaError_t error = dispatch(n->types.compute, wide, [&](auto v) {
         using T = typename decltype(v)::T;
         constexpr int N = decltype(v)::lanes_count;
@@ -480,8 +478,6 @@ cudaError_t eo_cuda_load_norms(void)
                             norm_forward_kernel<T, N, false>,
                             norm_forward_wide_kernel<T, N, true>,
                             norm_forward_wide_kernel<T, N, false>,
-                            norm_again_kernel<T, N, true>,
-                            norm_again_kernel<T, N, false>,
                             norm_backward_rows_kernel<T, N, true, 1>,
                             norm_backward_rows_kernel<T, N, false, 1>,
                             norm_backward_rows_kernel<T, N, false, 2>,

@@ -201,7 +201,7 @@ static void norm_forward(eo_dtype d, const struct size *s, bool centered, bool b
     const struct norm_tensors n = {
         .sum = tensor_unset(d, s->rows, s->width),
         .out = tensor_unset(d, s->rows, s->width),
-        .again = tensor_unset(d, s->rows, s->width),
+        .again = tensor_random(d, s->rows, s->width, -1, 1),
         .mean = tensor_unset(EO_DTYPE_FP32, 1, s->rows),
         .rstd = tensor_unset(EO_DTYPE_FP32, 1, s->rows),
         .residual = tensor_random(d, s->rows, s->width, -2, 4),
@@ -210,15 +210,15 @@ static void norm_forward(eo_dtype d, const struct size *s, bool centered, bool b
         .weight = tensor_random(of_weights, 1, s->width, -2, 2),
         .bias = tensor_random(of_weights, 1, s->width, -1, 1),
     };
+    const struct tensor in_gradient = tensor_unset(d, s->rows, s->width);
     ON_BOTH(side) {
         const struct eo_norm norm = norm_of(&n, side, d, centered, branch, fp32_weights);
-        struct eo_norm again = norm;
         expect_status(sides.ops[side]->norm_forward(team_of(side), &norm), "norm_forward");
-        again.residual = branch ? norm.sum : norm.residual;
-        again.sum = NULL;
-        again.branch = again.branch_bias = NULL;
-        again.out = n.again.at[side];
-        expect_status(sides.ops[side]->norm_again(team_of(side), &again), "norm_again");
+        expect_status(sides.ops[side]->norm_backward(team_of(side), &(struct eo_norm_gradient){
+            .types = norm.types, .centered = centered, .in_gradient = in_gradient.at[side], .again = n.again.at[side],
+            .out_gradient = n.again.at[side], .in = branch ? norm.sum : norm.residual, .weight = norm.weight,
+            .bias = norm.bias, .mean = norm.mean, .rstd = norm.rstd, .rows = s->rows, .width = s->width,
+            .fp32_weights = fp32_weights}), "norm_backward");
     }
     if (branch)
         expect_equal("norm_forward, sum", &n.sum, 0);
@@ -226,7 +226,7 @@ static void norm_forward(eo_dtype d, const struct size *s, bool centered, bool b
     expect_equal("norm_forward, rstd", &n.rstd, tolerance_of(EO_DTYPE_FP32, s->width));
     if (centered)
         expect_equal("norm_forward, mean", &n.mean, tolerance_of(EO_DTYPE_FP32, s->width));
-    expect_that(device_hash(&n.out) == device_hash(&n.again), "norm_again gives other bits than norm_forward");
+    expect_that(device_hash(&n.out) == device_hash(&n.again), "norm_backward gives other bits of the norm than norm_forward");
     part_end("norm_forward");
 }
 
@@ -242,16 +242,18 @@ static void norm_forwards(void)
         FOR_SIZES(s) norm_forward(EO_DTYPE_BF16, s, kind, kind, true);
 }
 
-/* skip 0: none; 1: in_gradient itself; 2: another tensor, and in_gradient is out_gradient. */
+/* skip 0: none; 1: in_gradient itself; 2: another tensor, and in_gradient is out_gradient, else `again` is. */
 static void norm_backward(struct eo_types t, const struct size *s, bool centered, int skip, bool accumulate,
                           bool fp32_weights)
 {
     const eo_dtype d = t.compute;
     const bool frozen = skip == 2 && s->width % 2; /* no gradient of weights is wanted */
     struct tensor in_gradient = tensor_random(d, s->rows, s->width, -1, 1);
-    const struct tensor out_gradient = skip == 2 ? in_gradient : tensor_random(d, s->rows, s->width, -1, 1);
+    struct tensor out_gradient = skip == 2 ? in_gradient : tensor_random(d, s->rows, s->width, -1, 1);
+    struct tensor again = skip == 2 ? tensor_unset(d, s->rows, s->width) : out_gradient;
     const struct tensor other = tensor_random(d, s->rows, s->width, -1, 1);
     const struct tensor in = tensor_random(d, s->rows, s->width, -2, 2), weight = tensor_random(fp32_weights ? EO_DTYPE_FP32 : d, 1, s->width, -2, 2);
+    const struct tensor bias = tensor_random(fp32_weights ? EO_DTYPE_FP32 : d, 1, s->width, -1, 1);
     const struct tensor mean = tensor_random(EO_DTYPE_FP32, 1, s->rows, -0.1F, 0.1F);
     const struct tensor rstd = tensor_random(EO_DTYPE_FP32, 1, s->rows, 0.5F, 1);
     struct tensor weight_gradient = accumulate ? tensor_random(t.gradient, 1, s->width, -1, 1)
@@ -261,7 +263,8 @@ static void norm_backward(struct eo_types t, const struct size *s, bool centered
     const struct tensor scratch = tensor_bytes(sides.ops[DEVICE]->norm_scratch_bytes(s->rows, s->width));
     ON_BOTH(side)
         expect_status(sides.ops[side]->norm_backward(team_of(side), &(struct eo_norm_gradient){
-            .types = t, .centered = centered, .in_gradient = in_gradient.at[side],
+            .types = t, .centered = centered, .in_gradient = in_gradient.at[side], .again = again.at[side],
+            .bias = centered ? bias.at[side] : NULL,
             .skip_gradient = skip == 0 ? NULL : skip == 1 ? in_gradient.at[side] : other.at[side],
             .out_gradient = out_gradient.at[side], .in = in.at[side], .weight = weight.at[side],
             .mean = centered ? mean.at[side] : NULL, .rstd = rstd.at[side],
@@ -269,6 +272,7 @@ static void norm_backward(struct eo_types t, const struct size *s, bool centered
             .bias_gradient = centered && !frozen ? bias_gradient.at[side] : NULL,
             .rows = s->rows, .width = s->width, .accumulate = accumulate, .scratch = scratch.at[side],
             .fp32_weights = fp32_weights}), "norm_backward");
+    expect_equal("norm_backward, again", &again, tolerance_of(d, 1));
     expect_equal("norm_backward, in", &in_gradient, tolerance_of(d, s->width));
     if (!frozen)
         expect_equal("norm_backward, weight", &weight_gradient, tolerance_of(t.gradient, s->rows));

@@ -34,12 +34,13 @@ static void put_bits(const struct tensor *t, uint64_t at, uint32_t bits)
     tensor_put(t, t->at[HOST]);
 }
 
-/* A row of bf16 that a norm makes of finite elements, and of a statistic or a weight that is none. */
+/* A row of bf16 that a norm makes, in its backward pass, of finite elements, and of a statistic or a weight that is none. */
 static void norms(bool centered)
 {
     enum { ROWS = 4, WIDTH = 48 };
     const eo_dtype d = EO_DTYPE_BF16;
-    struct tensor out = tensor_unset(d, ROWS, WIDTH);
+    struct tensor again = tensor_random(d, ROWS, WIDTH, -1, 1); /* over the gradient */
+    const struct tensor gradient = tensor_unset(d, ROWS, WIDTH);
     const struct tensor in = tensor_random(d, ROWS, WIDTH, -2, 2), weight = tensor_random(EO_DTYPE_FP32, 1, WIDTH, 1, 2);
     const struct tensor bias = tensor_random(EO_DTYPE_FP32, 1, WIDTH, -1, 1);
     const struct tensor mean = tensor_random(EO_DTYPE_FP32, 1, ROWS, -1, 1), rstd = tensor_random(EO_DTYPE_FP32, 1, ROWS, 1, 2);
@@ -48,12 +49,13 @@ static void norms(bool centered)
     put_bits(&weight, 13, ALL_BITS);
     put_bits(&weight, 30, 0xff800000);
     ON_BOTH(side)
-        expect_status(sides.ops[side]->norm_again(team_of(side), &(struct eo_norm){
-            .types = {d, d}, .centered = centered, .out = out.at[side], .mean = centered ? mean.at[side] : NULL,
-            .rstd = rstd.at[side], .residual = in.at[side], .weight = weight.at[side], .bias = centered ? bias.at[side] : NULL,
-            .eps = 1e-5F, .rows = ROWS, .width = WIDTH, .fp32_weights = true}), "norm_again");
-    expect_equal("norm_again", &out, tolerance_of(d, 1));
-    part_end("norm_again");
+        expect_status(sides.ops[side]->norm_backward(team_of(side), &(struct eo_norm_gradient){
+            .types = {d, d}, .centered = centered, .in_gradient = gradient.at[side], .again = again.at[side],
+            .out_gradient = again.at[side], .in = in.at[side], .mean = centered ? mean.at[side] : NULL, .rstd = rstd.at[side],
+            .weight = weight.at[side], .bias = centered ? bias.at[side] : NULL, .rows = ROWS, .width = WIDTH,
+            .fp32_weights = true}), "norm_backward");
+    expect_equal("the norm in the backward pass", &again, tolerance_of(d, 1));
+    part_end("norm_backward");
 }
 
 /* All numbers of bf16; fp32 has low bits too. */

@@ -16,7 +16,6 @@
 #define eo_cuda_epilogue                expected_epilogue
 #define eo_cuda_check_finite            expected_check_finite
 #define eo_cuda_norm_forward            expected_norm_forward
-#define eo_cuda_norm_again              expected_norm_again
 #define eo_cuda_norm_backward           expected_norm_backward
 #define eo_cuda_head_norm_forward       expected_head_norm_forward
 #define eo_cuda_head_norm_backward      expected_head_norm_backward

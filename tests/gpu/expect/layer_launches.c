@@ -134,32 +134,22 @@ cudaError_t eo_cuda_check_finite(uint32_t *flag, const void *values, uint64_t co
 
 /* ---- norms.cu ---- */
 
-static cudaError_t norm_rows(const struct eo_norm *n, bool again, cudaStream_t stream)
+cudaError_t eo_cuda_norm_forward(const struct eo_norm *n, cudaStream_t stream)
 {
     const eo_dtype dtype = n->types.compute;
     const uint64_t all = launch_bytes(dtype, n->rows * n->width), stats = (n->centered ? 2 : 1) * n->rows * sizeof(float);
     const uint64_t weights = launch_bytes(eo_norm_weight_dtype(n->types, n->fp32_weights), n->width) * (1 + n->centered);
     const uint64_t vectors = weights + (n->branch_bias != NULL) * launch_bytes(dtype, n->width);
     const uint64_t packs = n->width / lanes_of(dtype, n->width);
-    const uint32_t threads = again ? row_threads(packs, ROW_THREADS) : row_threads(launch_div_up(packs, 4), 512);
+    const uint32_t threads = row_threads(launch_div_up(packs, 4), 512);
     const bool kept = packs <= 4 * (uint64_t)threads; /* else the written sums are read again */
-    const uint64_t must = (n->branch ? 2 : 1) * all + vectors + (again ? stats : 0);
-    const uint64_t read = must + (n->branch && !again && !kept ? all : 0);
-    const uint64_t written = (n->branch ? 2 : 1) * all + (again ? 0 : stats);
+    const uint64_t must = (n->branch ? 2 : 1) * all + vectors;
+    const uint64_t read = must + (n->branch && !kept ? all : 0);
+    const uint64_t written = (n->branch ? 2 : 1) * all + stats;
     return launch_note(stream, (struct launch){
-        .group = "norms forward", .kernel = again ? "norm_again_kernel" : kept ? "norm_forward_kernel" : "norm_forward_wide_kernel",
+        .group = "norms forward", .kernel = kept ? "norm_forward_kernel" : "norm_forward_wide_kernel",
         .read = read, .written = written, .must = must + written, .blocks = n->rows, .threads = threads,
-        .round_trips = 2, .barriers = again || threads == WARP ? 0 : 1 + n->centered});
-}
-
-cudaError_t eo_cuda_norm_forward(const struct eo_norm *n, cudaStream_t stream)
-{
-    return norm_rows(n, false, stream);
-}
-
-cudaError_t eo_cuda_norm_again(const struct eo_norm *n, cudaStream_t stream)
-{
-    return norm_rows(n, true, stream);
+        .round_trips = 2, .barriers = threads == WARP ? 0 : 1 + n->centered});
 }
 
 cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *n, cudaStream_t stream)
@@ -169,14 +159,15 @@ cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *n, cudaStream_t
     const struct eo_cuda_norm_blocks b = eo_cuda_norm_blocks_of(n, lanes_of(dtype, n->width));
     const bool in_registers = b.sums == EO_CUDA_SUMS_IN_REGISTERS, in_memory = b.sums == EO_CUDA_SUMS_IN_MEMORY;
     const double turns = (double)launch_div_up(b.block_rows, b.groups);
-    const uint64_t read = (n->skip_gradient ? 3 : 2) * all + stats +
-                          launch_bytes(eo_norm_weight_dtype(n->types, n->fp32_weights), n->width);
+    const uint64_t weights = launch_bytes(eo_norm_weight_dtype(n->types, n->fp32_weights), n->width);
+    const uint64_t read = (n->skip_gradient ? 3 : 2) * all + stats + (n->again && n->centered ? 2 : 1) * weights;
+    const uint64_t written = (n->again ? 2 : 1) * all;
     const uint64_t sums = (n->centered ? 2 : 1) * n->width;
     const uint64_t partials = n->weight_gradient ? b.blocks * sums * sizeof(float) : 0;
     const cudaError_t error = launch_note(stream, (struct launch){
         .group = "norms backward", .kernel = in_registers ? "norm_backward_rows_kernel" : "norm_backward_kernel",
-        .read = read + (in_memory ? partials : 0), .written = all + partials,
-        .must = read + all + (n->weight_gradient ? launch_bytes(n->types.gradient, sums) : 0), .blocks = b.blocks,
+        .read = read + (in_memory ? partials : 0), .written = written + partials,
+        .must = read + written + (n->weight_gradient ? launch_bytes(n->types.gradient, sums) : 0), .blocks = b.blocks,
         .threads = b.threads * b.groups, .shared_bytes = b.shared_bytes + (in_registers ? 256 : 0),
         /* A row at a time. In registers: what is read, then the sum. Else what is summed, the sum, then skip and the rest again. */
         .round_trips = in_registers ? turns : 2 * turns, .barriers = turns + (b.groups > 1)});

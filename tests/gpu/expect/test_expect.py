@@ -62,7 +62,9 @@ case(all(launch["threads"] and launch["blocks"] for launch in gpt2 if not launch
 _, chunked = listed("--model", "gpt2", "--batch", "2", "--seq", "256", "--head-chunks", "4")
 case(len([l for l in chunked if l["kernel"] == "cross_entropy_kernel"]) == 4, "the head in four pieces is four losses")
 _, again = listed("--model", "gpt2", "--batch", "2", "--seq", "256", "--recompute", "cheap")
-case(len([l for l in again if l["kernel"] == "norm_again_kernel"]) == 2 * LAYERS, "a cheap recompute norms again")
+gelus, norms = ([l for l in again if l["kernel"] == kernel] for kernel in ("gelu_forward_kernel", "norm_forward_kernel"))
+case(len(gelus) == 2 * LAYERS and len(norms) == 2 * LAYERS + 1, "a cheap recompute takes GELU again, and no norm",
+     (len(gelus), len(norms)))
 _, llama = listed("--model", "llama-tiny", "--batch", "2", "--seq", "32")
 case({"rotate_kernel", "swiglu_forward_kernel", "swiglu_backward_kernel"} <= {l["kernel"] for l in llama},
      "Llama has its own kernels")

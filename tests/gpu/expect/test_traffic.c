@@ -177,13 +177,14 @@ static void sums_and_norms(eo_dtype d, uint64_t rows, uint64_t width, bool cente
                            .residual = a, .weight = weight, .bias = centered ? bias : NULL, .eps = 1e-5F, .rows = rows,
                            .width = width};
     BOTH(norm_forward, &norm);
-    BOTH(norm_again, &norm);
     norm.sum = c, norm.branch = e, norm.branch_bias = branch_bias;
     BOTH(norm_forward, &norm);
     struct eo_norm_gradient gradient = {.types = types, .centered = centered, .in_gradient = b, .skip_gradient = b,
                                         .out_gradient = c, .in = a, .weight = weight, .mean = centered ? mean : NULL,
                                         .rstd = rstd, .weight_gradient = dw, .bias_gradient = centered ? db : NULL,
                                         .rows = rows, .width = width, .scratch = scratch};
+    BOTH(norm_backward, &gradient);
+    gradient.again = c, gradient.bias = bias;
     BOTH(norm_backward, &gradient);
     gradient.skip_gradient = NULL;
     BOTH(norm_backward, &gradient);

@@ -28,7 +28,6 @@ LAUNCH(gelu_forward, eo_gelu)
 LAUNCH(swiglu_forward, eo_swiglu)
 LAUNCH(swiglu_backward, eo_swiglu)
 LAUNCH(norm_forward, eo_norm)
-LAUNCH(norm_again, eo_norm)
 LAUNCH(norm_backward, eo_norm_gradient)
 LAUNCH(head_norm_forward, eo_head_norm)
 LAUNCH(head_norm_backward, eo_head_norm_gradient)
@@ -81,7 +80,6 @@ static const struct eo_kernel_ops ops = {
     .swiglu_forward = launch_swiglu_forward,
     .swiglu_backward = launch_swiglu_backward,
     .norm_forward = launch_norm_forward,
-    .norm_again = launch_norm_again,
     .norm_backward = launch_norm_backward,
     .head_norm_forward = launch_head_norm_forward,
     .head_norm_backward = launch_head_norm_backward,

@@ -131,7 +131,8 @@ ParameterizedTestParameters(models, recompute_changes_no_bit)
 
 /*
  * Goal: what is computed again is what was there. Method: the bits of the loss and of all gradients, for every mode; and
- * each mode must take less memory than the one before, or it would be no recompute.
+ * each must take less memory than none, or it would be no recompute. Cheap ones do so with norms of heads alone: elsewhere all
+ * that is cheap comes again from the kernels of gradients.
  */
 ParameterizedTest(struct family_case *c, models, recompute_changes_no_bit)
 {
@@ -151,7 +152,9 @@ ParameterizedTest(struct family_case *c, models, recompute_changes_no_bit)
         bench_open(&other, params);
         bench_run(&other, NULL);
         assert_same_gradients(&none, &other, 0);
-        cr_assert_lt(fake_peak_bytes(other.runtime), fake_peak_bytes(none.runtime));
+        const bool has_cheap = params.recompute != EO_RECOMPUTE_CHEAP || none.transformer->shape[true].head_norms;
+        cr_assert(has_cheap ? fake_peak_bytes(other.runtime) < fake_peak_bytes(none.runtime)
+                            : fake_peak_bytes(other.runtime) == fake_peak_bytes(none.runtime));
         double evaluated;
         cr_assert_eq(eo_transformer_evaluate(other.transformer, other.runtime, NULL, &batch,
                                              &evaluated), EO_OK);
@@ -264,14 +267,14 @@ Test(models, no_more_memory_than_the_passes_need)
     enum { KEPT_INNER = ROWS * (3 * WIDTH + MLP), KEPT_MID = ROWS * WIDTH }; /* what GELU gave is in the scratch */
     enum { STATS = 4 * ROWS + ROWS * HEADS, NORMS = 2 * STREAM };
     enum { INPUTS = 2 * ROWS };
-    enum { BLOCK = 2 * STREAM + NORMS + STATS + KEPT_INNER + KEPT_MID };
+    enum { BLOCK = 2 * STREAM + STATS + KEPT_INNER + KEPT_MID }; /* norms come again in the scratch, but for a recompute */
     static const struct {
         eo_recompute recompute;
         uint64_t floats; /* all blocks as kept; one again in full; the stream's gradient */
     } cases[] = {
         {EO_RECOMPUTE_NONE, LAYERS * BLOCK + STREAM},
-        {EO_RECOMPUTE_CHEAP, LAYERS * (BLOCK - NORMS) + NORMS + STREAM},
-        {EO_RECOMPUTE_BLOCKS, LAYERS * STREAM + (BLOCK - STREAM) + STREAM},
+        {EO_RECOMPUTE_CHEAP, LAYERS * BLOCK + STREAM},
+        {EO_RECOMPUTE_BLOCKS, LAYERS * STREAM + (BLOCK + NORMS - STREAM) + STREAM},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         eo_transformer_params params = base_params(GPT2, true);
@@ -282,12 +285,13 @@ Test(models, no_more_memory_than_the_passes_need)
         bench_open(&b, params);
         bench_run(&b, NULL);
         /* d_mid, the norm's gradient, the bias gradient (each rounded up to 64 bytes) and what the kernels ask for, in bytes;
-         * or in the forward pass what GELU gives, beside attention's scratch and the head's input, which is as large as the
-         * gradient */
+         * or in the forward pass the norms and what GELU gives, beside attention's scratch and the head's input, which is as
+         * large as the gradient */
         const struct half *half = &b.transformer->halves[2 * LAYERS - 1];
         const struct half_scratch mlp = eo_half_scratch(b.transformer, half, ROWS);
         const struct half_scratch attention = eo_half_scratch(b.transformer, half - 1, ROWS);
-        const uint64_t forward = ROWS * MLP * sizeof(float) + attention.total - attention.kernels;
+        const uint64_t passing = ROWS * MLP + (cases[i].recompute == EO_RECOMPUTE_BLOCKS ? 0 : NORMS);
+        const uint64_t forward = passing * sizeof(float) + attention.total - attention.kernels;
         const uint64_t most = max_u64(forward, max_u64(mlp.total, attention.total));
         const uint64_t expected = (cases[i].floats + INPUTS) * sizeof(float) + most;
         cr_assert_eq(fake_peak_bytes(b.runtime), expected, "%u: %llu, not %llu", (unsigned)i,

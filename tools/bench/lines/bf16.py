@@ -40,8 +40,6 @@ def sharded(context):
         makers["evenodd bf16, with peak"] = lambda: ours_run(context, 2, 1, *BF16, peak_seconds=1)
     if "bf16-fp32" in chosen:
         makers["evenodd fp32"] = lambda: ours_run(context, 2, 1)
-    if "bf16-resident" in chosen:
-        makers["evenodd bf16, recompute cheap"] = lambda: ours_run(context, 2, 1, *BF16, "--recompute", "cheap")
     if context.peers and chosen & {"bf16-ranks", "bf16-resident"}:
         peers.about(context)  # sets the environment up, and is not part of a run
         for dtype in ("bf16", "fp32") if "bf16-ranks" in chosen else ("bf16",):
@@ -100,22 +98,15 @@ def against_fp32(context):
 
 def resident(context):
     results = sharded(context)
-    cheap = results["evenodd bf16, recompute cheap"]
-    pace = ratio(speeds(cheap), speeds(results["evenodd bf16"]))
-    lines = [line("bf16-resident", "cost in speed of --recompute cheap, " + shape(context, "2 x 1"), "<= 3 %",
-                  f"{100 * (1 - pace['ratio']):.1f} %", pace["ratio"] >= 0.97, pace)]
-    for name, runs in (("all ranks", results["evenodd bf16"]), ("with --recompute cheap", cheap)):
-        mine = [r["peak_rss_bytes"] for r in runs]
-        what, demanded = f"resident peak, {name}, " + shape(context, "2 x 1"), "<= 0.45 x FSDP2's"
-        if "FSDP2 bf16" not in results:
-            lines.append(line("bf16-resident", what, demanded, f"{median(mine) / 1e9:.2f} GB (ratio: --peers)", None, bytes=mine))
-            continue
-        theirs = [r["resident_bytes"] for r in results["FSDP2 bf16"]]
-        found = ratio(mine, theirs)
-        lines.append(line("bf16-resident", what, demanded,
-                          f"{found['ratio']:.3f} x ({median(mine) / 1e9:.2f} / {median(theirs) / 1e9:.2f} GB)",
-                          found["ratio"] <= 0.45, found, bytes=mine, fsdp2_bytes=theirs))
-    return lines
+    mine = [r["peak_rss_bytes"] for r in results["evenodd bf16"]]
+    what, demanded = "resident peak, all ranks, " + shape(context, "2 x 1"), "<= 0.45 x FSDP2's"
+    if "FSDP2 bf16" not in results:
+        return [line("bf16-resident", what, demanded, f"{median(mine) / 1e9:.2f} GB (ratio: --peers)", None, bytes=mine)]
+    theirs = [r["resident_bytes"] for r in results["FSDP2 bf16"]]
+    found = ratio(mine, theirs)
+    return [line("bf16-resident", what, demanded,
+                 f"{found['ratio']:.3f} x ({median(mine) / 1e9:.2f} / {median(theirs) / 1e9:.2f} GB)",
+                 found["ratio"] <= 0.45, found, bytes=mine, fsdp2_bytes=theirs)]
 
 
 def product_ways(context):

@@ -23,8 +23,6 @@ def sharded(context):
     """2 ranks x 1 thread, all that the chosen lines need, in turn."""
     chosen = context.chosen
     makers = {"evenodd": lambda: ours_run(context, 2, 1, peak_seconds=1 if context.quick else 3)}
-    if "resident" in chosen:
-        makers["evenodd, recompute cheap"] = lambda: ours_run(context, 2, 1, "--recompute", "cheap")
     if context.peers:
         if chosen & {"speed-ranks", "resident", "dynamic"}:
             peers.about(context)  # sets the environment up, and is not part of a run
@@ -89,24 +87,16 @@ def peak_share(context):
 
 def resident(context):
     results = sharded(context)  # a process holds all ranks of ours, and one rank of FSDP2's
-    plain = [r["peak_rss_bytes"] for r in results["evenodd"]]
-    cheap = [r["peak_rss_bytes"] for r in results["evenodd, recompute cheap"]]
-    pace = ratio(speeds(results["evenodd, recompute cheap"]), speeds(results["evenodd"]))
-    lines = [line("resident", "cost in speed of --recompute cheap", "<= 3 %", f"{100 * (1 - pace['ratio']):.1f} %",
-                  pace["ratio"] >= 0.97, pace)]
-    for name, mine, limit in (("all ranks", plain, 0.55), ("with --recompute cheap", cheap, 0.5)):
-        what, demanded = f"resident peak, {name}", f"<= {limit} x FSDP2's"
-        gigabytes = f"{median(mine) / 1e9:.2f} GB"
-        if "FSDP2" not in results:
-            lines.append(line("resident", what, demanded, f"{gigabytes} (ratio: --peers)", None, bytes=mine))
-            continue
-        theirs = [r["resident_bytes"] for r in results["FSDP2"]]
-        found, about = ratio(mine, theirs), peers.about(context)
-        # As a user meets it: with all that PyTorch's libraries take, and, for those who hold them apart, without.
-        without = median(mine) / (median(theirs) - 2 * about["import_bytes"] + about["import_file_bytes"])
-        lines.append(line("resident", what, demanded,
-                          f"{found['ratio']:.3f} x ({gigabytes} / {median(theirs) / 1e9:.2f} GB; {without:.3f} x "
-                          f"without the {about['import_bytes'] / 1e6:.0f} MB a rank of importing torch)",
-                          found["ratio"] <= limit, found, bytes=mine, fsdp2_bytes=theirs,
-                          ratio_without_import=without, torch=about))
-    return lines
+    mine = [r["peak_rss_bytes"] for r in results["evenodd"]]
+    what, demanded, gigabytes = "resident peak, all ranks", "<= 0.5 x FSDP2's", f"{median(mine) / 1e9:.2f} GB"
+    if "FSDP2" not in results:
+        return [line("resident", what, demanded, f"{gigabytes} (ratio: --peers)", None, bytes=mine)]
+    theirs = [r["resident_bytes"] for r in results["FSDP2"]]
+    found, about = ratio(mine, theirs), peers.about(context)
+    # As a user meets it: with all that PyTorch's libraries take, and, for those who hold them apart, without.
+    without = median(mine) / (median(theirs) - 2 * about["import_bytes"] + about["import_file_bytes"])
+    return [line("resident", what, demanded,
+                 f"{found['ratio']:.3f} x ({gigabytes} / {median(theirs) / 1e9:.2f} GB; {without:.3f} x "
+                 f"without the {about['import_bytes'] / 1e6:.0f} MB a rank of importing torch)",
+                 found["ratio"] <= 0.5, found, bytes=mine, fsdp2_bytes=theirs,
+                 ratio_without_import=without, torch=about)]

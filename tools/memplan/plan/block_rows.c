@@ -9,7 +9,7 @@ struct list {
     bool in_mlp, layer_norm /* its statistics are two */;
 };
 
-enum { KEPT = 0, CHEAP = 1, CUT = 2, FP32 = 4, ROUTED = 8, ROUTES = 16, REMADE = 32 | CHEAP };
+enum { KEPT = 0, CHEAP = 1, CUT = 2, FP32 = 4, ROUTED = 8, ROUTES = 16, REMADE = 32 | CHEAP, NORM = 64 | CHEAP };
 
 static void put(struct list *l, const char *name, const char *words, uint64_t width, int flags)
 {
@@ -20,6 +20,7 @@ static void put(struct list *l, const char *name, const char *words, uint64_t wi
                                                   .in_mlp = l->in_mlp,
                                                   .cheap = flags & CHEAP,
                                                   .gradient_remakes = (flags & REMADE) == REMADE,
+                                                  .norm = (flags & NORM) == NORM,
                                                   .cut = flags & CUT,
                                                   .routed = flags & ROUTED,
                                                   .routes = flags & ROUTES};
@@ -28,7 +29,7 @@ static void put(struct list *l, const char *name, const char *words, uint64_t wi
 /* What a norm in front makes, and what one behind reads. */
 static void put_norm(struct list *l, uint64_t width)
 {
-    put(l, "norm", "h", width, CHEAP | (l->in_mlp ? ROUTES : 0));
+    put(l, "norm", "h", width, NORM | (l->in_mlp ? ROUTES : 0));
     put(l, "norm_stats", l->layer_norm ? "2" : "1", l->layer_norm ? 2 : 1, FP32);
 }
 

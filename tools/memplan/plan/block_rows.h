@@ -15,6 +15,7 @@ struct tool_block_row {
     uint32_t bytes;    /* of an element; 0: of an activation */
     bool in_mlp, cheap /* made again without a matrix product */, cut /* by tensor parallelism */;
     bool gradient_remakes; /* the kernel of its gradient gives it again, where the kernels say so */
+    bool norm;             /* in front of a half: the kernel of its gradient always does */
     bool routed /* of the experts themselves */, routes /* what their rows are made of, from a token */;
 };
 

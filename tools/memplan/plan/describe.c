@@ -125,6 +125,17 @@ static eo_status add_tensor(struct tool_description *d, uint32_t block, const ch
     return add_row(d, again, bytes, EO_CATEGORY_SCRATCH, recompute, backward);
 }
 
+/* Whether the kernel of its gradient gives the tensor again, so that it need not be kept. A recompute makes it for what
+ * follows: behind a norm something does, and behind experts, and before a norm behind the MLP. What experts are chosen by is
+ * kept. */
+static bool is_remade(const struct tool_description *d, uint32_t block, const struct tool_block_row *row)
+{
+    const bool has_experts = tool_config_has_experts(d->config, block);
+    if (row->norm)
+        return !d->recompute && !(row->in_mlp && has_experts);
+    return d->remakes && row->gradient_remakes && !(d->recompute && (has_experts || d->config->norms != TOOL_NORMS_BEFORE));
+}
+
 static eo_status add_block_rows(struct tool_description *d, uint32_t block, enum part part)
 {
     struct tool_block_row rows[TOOL_BLOCK_ROWS_MAX];
@@ -134,13 +145,11 @@ static eo_status add_block_rows(struct tool_description *d, uint32_t block, enum
         const char *half = row->in_mlp ? "mlp" : "attention";
         const uint64_t bytes =
             (row->cut ? d->rows : d->stream_rows) * row->width * (row->bytes ? row->bytes : d->element_bytes);
-        /* A recompute needs it for what follows: behind experts, and before a norm behind the MLP, something does. */
-        const bool goes_on = tool_config_has_experts(d->config, block) || d->config->norms != TOOL_NORMS_BEFORE;
-        const bool passes = d->remakes && row->gradient_remakes && !(d->recompute && goes_on);
         if (part != (row->routed && has_apart(d, block) ? PART_EXPERTS : row->in_mlp ? PART_MLP : PART_ATTENTION))
             continue;
-        EO_TRY(passes ? add_passing(d, block, half, row->name, bytes)
-                      : add_tensor(d, block, half, row->name, row->cheap, row->routes && has_apart(d, block), bytes));
+        EO_TRY(is_remade(d, block, row)
+                   ? add_passing(d, block, half, row->name, bytes)
+                   : add_tensor(d, block, half, row->name, row->cheap, row->routes && has_apart(d, block), bytes));
     }
     return EO_OK;
 }

@@ -224,13 +224,14 @@ static void print_tries(FILE *out, const struct tool_memplan_view *view, struct 
     uint64_t total;
     add(&line, "try:");
     set_recompute(&s, EO_RECOMPUTE_CHEAP);
-    const bool has_cheap = plan->recompute == EO_RECOMPUTE_NONE && try_settings(view->config, &s, view->global_batch, &total);
+    const bool has_cheap = plan->recompute == EO_RECOMPUTE_NONE && try_settings(view->config, &s, view->global_batch, &total) &&
+                           total < view->memplan->total_bytes;
     if (has_cheap)
         add(&line, " --recompute cheap %.1f %s", in(unit, total), unit.name);
     set_recompute(&s, EO_RECOMPUTE_BLOCKS);
     if ((plan->recompute != EO_RECOMPUTE_BLOCKS || plan->recompute_blocks < view->config->layer_count) &&
         try_settings(view->config, &s, view->global_batch, &total))
-        add(&line, has_cheap ? ", all %.1f" : " --recompute all %.1f", in(unit, total));
+        add(&line, has_cheap ? ", all %.1f" : " --recompute all %.1f %s", in(unit, total), unit.name);
     const char *separator = line.used > strlen("try:") ? "; " : " ";
     s = *asked;
     s.plan.batch = view->memplan->fits ? plan->batch + 1 : plan->batch / 2;

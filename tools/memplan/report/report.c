@@ -376,7 +376,7 @@ static void print_fit(FILE *out, const struct tool_memplan_view *view)
     fprintf(out, "\n  %s: %s; %s (%u plan%s)\n", tool_fit_name(fit->kind), answer, neighbour, fit->plan_count,
             tool_plural(fit->plan_count));
     if (fit->kind == TOOL_FIT_MIN_RECOMPUTE)
-        fprintf(out, "    --recompute cheap (no matrix product), %s\n",
+        fprintf(out, "    --recompute cheap (no product again), %s\n",
                 fit->cheap_fits ? "fits too" : "does not fit");
     if (fit->note[0])
         fprintf(out, "    %s\n", fit->note);

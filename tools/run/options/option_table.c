@@ -76,7 +76,7 @@ const struct argp_option tool_option_table[] = {
     {"slots", OPTION_SLOTS, "G,D", 0, "number of gather buffers and gradient buffers [2,2]", 2},
     {"fabric", OPTION_FABRIC, "GBPS,US", 0, "simulated link: gigabytes a second, microseconds of latency", 2},
     {"recompute", OPTION_RECOMPUTE, "WHAT", 0,
-     "recompute in backward: none, cheap (no matrix product), all, or the first N blocks [none]", 2},
+     "recompute in backward: none, cheap (norms of heads, GELU on GPUs), all, or the first N blocks [none]", 2},
     {"head-chunks", OPTION_HEAD_CHUNKS, "N", 0, "pieces of the head [enough for logits below 32 MiB, in bf16 64, on a GPU 512]",
      2},
     {"granularity", OPTION_GRANULARITY, "UNIT", 0,
