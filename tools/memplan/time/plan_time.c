@@ -19,7 +19,28 @@ struct clock {
     uint32_t group, replicas, stride, node;
     uint32_t block_count; /* of the model */
     bool experts_apart;
+    double again_bytes; /* of a block: what a cheap recompute writes */
 };
+
+/* The rows of those tensors, over the blocks that have some. */
+static double again_bytes_of(const struct tool_memplan *memplan)
+{
+    static const char suffix[] = ".again";
+    const eo_model *model = tool_memplan_model(memplan);
+    double bytes = 0;
+    uint32_t blocks = 0;
+    eo_plan_row row;
+    for (uint32_t r = 0; r < memplan->summary.row_count && eo_plan_get_row(memplan->plan, r, &row) >= 0; r++) {
+        const size_t length = strlen(row.name);
+        if (length > strlen(suffix) && strcmp(row.name + length - strlen(suffix), suffix) == 0)
+            bytes += (double)row.bytes;
+    }
+    for (uint32_t p = 0; p < eo_model_position_count(model); p++) {
+        const char *name = eo_model_position_name(model, p);
+        blocks += name && strncmp(name, "block.", 6) == 0;
+    }
+    return blocks ? bytes / blocks : 0;
+}
 
 /* Of a position "block.3", "block.3.mlp", "block.4-7" or "block.3.experts". */
 static bool block_of(const struct clock *c, uint32_t position, uint32_t *block, const char **part)
@@ -47,7 +68,8 @@ static double pass_seconds(const struct clock *c, const eo_plan_operation *o)
         return c->pass.backward * blocks;
     if (s->recompute == EO_RECOMPUTE_BLOCKS && block < s->recompute_blocks)
         return c->pass.forward * fmin(blocks, (double)s->recompute_blocks - block);
-    return s->recompute == EO_RECOMPUTE_CHEAP ? c->pass.cheap * blocks : 0;
+    /* Read about as much, and written. */
+    return s->recompute == EO_RECOMPUTE_CHEAP ? 2 * c->again_bytes / c->rates->memory_bytes : 0;
 }
 
 /* Bytes of the full buffer, of which a rank has a part. */
@@ -155,7 +177,8 @@ eo_status tool_plan_step_time(struct tool_step_time *out, const struct tool_memp
                             .stride = l->tensor,
                             .node = memplan->settings.gpus_per_node,
                             .block_count = (uint32_t)shape->layers,
-                            .experts_apart = tool_slice_expert_parts(&memplan->settings.slice) > 1};
+                            .experts_apart = tool_slice_expert_parts(&memplan->settings.slice) > 1,
+                            .again_bytes = again_bytes_of(memplan)};
     double compute, seconds;
     EO_TRY(run_clock(&c, &compute, &seconds));
     const double tokens = (double)l->batch * l->seq * l->micro_batches * tool_layout_data_parallel(l);

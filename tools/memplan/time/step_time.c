@@ -240,7 +240,6 @@ struct tool_pass_seconds tool_pass_seconds(const struct tool_shape *shape, const
     const double sent = exposed_in_micro_batch(shape, &once, rates, gpus_per_node, w.tokens) / blocks;
     struct tool_pass_seconds p = {.forward = products / passes + attention / 3.5 + memory / 3 + sent / 2,
                                   .backward = products * (1 - 1 / passes) + attention * 2.5 / 3.5 + memory * 2 / 3 + sent / 2,
-                                  .cheap = memory / 9,
                                   .head = head / speed + head_memory,
                                   .expert_share = (double)shape->experts_per_token * (double)shape->expert_width *
                                                   (shape->gated ? 3 : 2) * (double)shape->width / w.block_elements,

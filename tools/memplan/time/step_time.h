@@ -23,11 +23,11 @@ struct tool_step_time tool_step_time(enum tool_system system, const struct tool_
 
 /* A block's passes of one micro-batch on a rank, with what tensor parallelism and experts send; and the head's. */
 struct tool_pass_seconds {
-    double forward, backward, cheap; /* cheap: what no product makes, again */
-    double head;                     /* forward and backward */
-    double memory_share;             /* of all of these */
-    double expert_share;             /* of a block's time: its experts' */
-    double useful_flops;             /* of the micro-batch, on all ranks that share it */
+    double forward, backward;
+    double head;         /* forward and backward */
+    double memory_share; /* of all of these */
+    double expert_share; /* of a block's time: its experts' */
+    double useful_flops; /* of the micro-batch, on all ranks that share it */
 };
 struct tool_pass_seconds tool_pass_seconds(const struct tool_shape *shape, const struct tool_system_settings *settings,
                                            const struct tool_device_rates *rates, uint32_t gpus_per_node);
