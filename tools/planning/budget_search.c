@@ -127,12 +127,16 @@ void tool_budget_offload_nothing(struct tool_plan_settings *settings)
 
 /* ---- the choice -------------------------------------------------------------------------------------------------- */
 
-/* Of equal times, the one that leaves the disk alone. */
+/* Of equal times, the one that leaves the disk alone, then the one with less memory; of equal plans, the plainer settings. */
 static bool is_better(const struct tool_budget_option *a, const struct tool_budget_option *b)
 {
     if (a->step_s != b->step_s)
         return a->step_s < b->step_s;
-    return a->disk_bytes < b->disk_bytes || (a->disk_bytes == b->disk_bytes && a->memory_bytes < b->memory_bytes);
+    if (a->disk_bytes != b->disk_bytes)
+        return a->disk_bytes < b->disk_bytes;
+    if (a->memory_bytes != b->memory_bytes)
+        return a->memory_bytes < b->memory_bytes;
+    return tool_budget_level_of(&a->settings) < tool_budget_level_of(&b->settings);
 }
 
 enum { ANY_LEVEL = INT32_MAX };
@@ -282,6 +286,17 @@ static eo_status find_next(struct tool_budget_search *s, struct tool_budget_choi
     return EO_OK;
 }
 
+/* Where nothing is cheap to compute again, the same plan without a recompute is the one to name. */
+static eo_status settle_without_cheap(struct tool_budget_search *s, struct tool_budget_tried **best)
+{
+    if (!*best || (*best)->option.settings.recompute != EO_RECOMPUTE_CHEAP)
+        return EO_OK;
+    struct tool_plan_settings settings = (*best)->option.settings;
+    tool_budget_set_level(&settings, 0);
+    EO_TRY(tool_budget_try(s, &settings));
+    return settle(s, find_fastest, best);
+}
+
 /* Where the fastest of all does not fit by its true bytes, the least may still. */
 eo_status tool_budget_search(struct tool_budget_search *s, const struct tool_plan_settings *settings,
                              struct tool_budget_choice *out)
@@ -293,6 +308,7 @@ eo_status tool_budget_search(struct tool_budget_search *s, const struct tool_pla
     out->everything = out->least = s->tried[0]->option;
     EO_TRY(explore(s));
     EO_TRY(settle(s, find_fastest, &best));
+    EO_TRY(settle_without_cheap(s, &best));
     if (!best) {
         s->is_careful = false;
         EO_TRY(settle(s, find_least, &least));
