@@ -118,6 +118,18 @@ static void tell_fallback(struct eo_comm *comm, const char *text)
     snprintf(comm->reduces ? info->reduce : info->gather, sizeof(info->gather), "%s", text);
 }
 
+/* Where NCCL 2.28 has no window it gives a registration of the same type, which lies on the host; a window lies on the GPU. */
+static bool is_stand_in(const struct eo_group *group, ncclWindow_t window)
+{
+    struct cudaPointerAttributes attributes;
+    if (group->facts.run_version >= NCCL_VERSION(2, 29, 0))
+        return false;
+    if (cudaPointerGetAttributes(&attributes, window) == cudaSuccess)
+        return attributes.type != cudaMemoryTypeDevice;
+    (void)cudaGetLastError();
+    return false;
+}
+
 /* One window for a whole reservation, which is one allocation: a window maps all of it, and two in one corrupt it. */
 static eo_status register_window(struct eo_comm *comm, struct eo_nccl_region *region)
 {
@@ -128,7 +140,7 @@ static eo_status register_window(struct eo_comm *comm, struct eo_nccl_region *re
     const ncclResult_t result = ncclCommWindowRegister(comm->nccl, region->base, region->bytes, &region->window,
                                                        NCCL_WIN_COLL_SYMMETRIC);
     EO_TRY(eo_nccl_settle_begun(group, comm->nccl, result, "ncclCommWindowRegister", "registration"));
-    if (!region->window) {
+    if (!region->window || is_stand_in(group, region->window)) {
         tell_fallback(comm, "kernels: NCCL gave no window");
         eo_log_write(&group->log, EO_LOG_WARN,
                      "rank %u: NCCL gave no window for %llu bytes (GPUs without peer access, or NCCL_WIN_ENABLE=0 or "

@@ -77,6 +77,17 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
     CUDA_END(cudaSuccess);
 }
 
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *at)
+{
+    CUDA_BEGIN();
+    *attributes = (struct cudaPointerAttributes){
+        .type = sim_is_device_address(at) ? cudaMemoryTypeDevice
+                : sim_memory_find(at)     ? cudaMemoryTypeHost
+                                          : cudaMemoryTypeUnregistered,
+    };
+    CUDA_END(cudaSuccess);
+}
+
 /* --- the stream-ordered allocator: a block may be used only by what comes after the call, in the order of streams and
  * events; a freed one is handed out again at once to the same stream, and to others when the free has run --- */
 

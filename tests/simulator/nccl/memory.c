@@ -52,10 +52,11 @@ static struct sim_window *add_window(struct sim_comm *comm, const void *at, uint
     return window;
 }
 
+/* A window's handle lies on the device, a registration's on the host. */
 static bool remove_window(const void *handle, const struct sim_comm *comm)
 {
     for (struct sim_window **link = &sim.windows; *link; link = &(*link)->next) {
-        if (*link == handle && (*link)->comm == comm) {
+        if ((*link == handle || (*link)->at == (uintptr_t)handle) && (*link)->comm == comm) {
             struct sim_window *gone = *link;
             *link = gone->next;
             free(gone);
@@ -115,8 +116,10 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t handle, void *at, size_t bytes, n
     struct sim_comm *comm = sim_comm_of(handle);
     if (!check_registration(comm, at, bytes, "ncclCommWindowRegister"))
         NCCL_END(ncclInvalidUsage);
-    if (sim.config.nccl_no_symmetric)
-        NCCL_END(ncclSuccess); /* and *window stays what it was */
+    if (sim.config.nccl_no_symmetric && sim.config.nccl_version >= 22902) {
+        *window = NULL;
+        NCCL_END(ncclSuccess);
+    }
     const struct sim_memory *memory = sim_memory_find(at);
     if (((uintptr_t)at - memory->at) % NCCL_WIN_REQUIRED_ALIGNMENT != 0) {
         *window = NULL;
@@ -137,7 +140,9 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t handle, void *at, size_t bytes, n
             }
         }
     }
-    comm->window = (ncclWindow_t)(void *)add_window(comm, at, bytes, flags & NCCL_WIN_COLL_SYMMETRIC);
+    const bool stands_in = sim.config.nccl_no_symmetric; /* 2.28: a registration, called a window */
+    void *made = add_window(comm, at, bytes, !stands_in && (flags & NCCL_WIN_COLL_SYMMETRIC));
+    comm->window = (ncclWindow_t)(stands_in ? made : at);
     comm->window_at = window;
     if (comm->non_blocking)
         comm->polls_left = 1 + (uint32_t)(sim_mix(sim.config.seed, comm->window_calls) % 3);
