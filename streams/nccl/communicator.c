@@ -28,7 +28,7 @@ ncclConfig_t eo_nccl_config(const struct eo_group *group, const struct eo_nccl_u
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    config.splitShare = 0; /* 1 would share the flag of ncclCommAbort, and the resources */
+    config.splitShare = 0; /* 1 would share the resources, and the flag of ncclCommAbort, with its own children */
     config.commName = name;
     if (use && use->cta_policy != NCCL_CTA_POLICY_DEFAULT)
         config.CTAPolicy = use->cta_policy;
@@ -63,9 +63,7 @@ void eo_nccl_end(struct eo_group *group, ncclComm_t *comm)
         return;
     if (eo_nccl_settle(group, ending, ncclCommFinalize(ending), "ncclCommFinalize", "close") < 0)
         return;
-    const ncclResult_t result = ncclCommDestroy(ending);
-    if (result != ncclSuccess && result != ncclInProgress)
-        eo_log_write(&group->log, EO_LOG_WARN, "rank %u: ncclCommDestroy: %s", group->rank, ncclGetErrorString(result));
+    eo_nccl_destroy(group, ending);
 }
 
 /* The root stays until the last of its family has gone: failures and captures are told there. */

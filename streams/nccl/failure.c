@@ -86,23 +86,32 @@ eo_status eo_nccl_settle_begun(struct eo_group *group, ncclComm_t comm, ncclResu
     return eo_nccl_settle(group, comm, result == ncclSuccess ? ncclInProgress : result, call, label);
 }
 
-/* The thread that aborts outlives the wait for it where NCCL does not come back: what it works on is its own. */
-struct give_up {
+enum { COMMS_MAX = 3 * EO_NCCL_FAMILY_MAX };
+
+/* The thread that ends communicators outlives the wait for it where NCCL does not come back: what it works on is its own. */
+struct ending {
     pthread_mutex_t lock;
     pthread_cond_t ended;
     bool has_ended, is_left;
     int device;
-    ncclComm_t comms[3 * EO_NCCL_FAMILY_MAX];
+    ncclComm_t comms[COMMS_MAX];
     uint32_t count;
+    ncclResult_t (*end)(ncclComm_t comm);
+    ncclResult_t result;
 };
 
-static void *abort_all(void *arg)
+/* In one group, so that all have their flags before one is waited for: the kernels of the first may come after one of the
+ * second, which looks at the flag of the second. */
+static void *end_all(void *arg)
 {
-    struct give_up *work = arg;
+    struct ending *work = arg;
     (void)cudaSetDevice(work->device); /* NCCL sets back what it finds: GPU 0's context would be made here */
+    (void)ncclGroupStart();
     for (uint32_t i = 0; i < work->count; i++)
-        (void)ncclCommAbort(work->comms[i]);
+        (void)work->end(work->comms[i]);
+    const ncclResult_t result = ncclGroupEnd();
     pthread_mutex_lock(&work->lock);
+    work->result = result;
     work->has_ended = true;
     const bool is_left = work->is_left;
     pthread_cond_signal(&work->ended);
@@ -112,25 +121,28 @@ static void *abort_all(void *arg)
     return NULL;
 }
 
-/* All communicators of the family, those with collectives first. */
-static uint32_t list_comms(const struct eo_group *root, ncclComm_t *out)
+static bool has_ended_within(struct ending *work, uint64_t limit_ns)
 {
-    uint32_t count = 0;
-    for (const struct eo_group *member = root; member; member = member->next)
-        for (int i = 0; i < 2; i++)
-            if (member->comms[i] && member->comms[i]->nccl)
-                out[count++] = member->comms[i]->nccl;
-    for (const struct eo_group *member = root; member; member = member->next)
-        if (member->owns_parent && member->parent)
-            out[count++] = member->parent;
-    return count;
+    struct eo_stopwatch waited = eo_stopwatch_start();
+    pthread_mutex_lock(&work->lock);
+    while (!work->has_ended && eo_stopwatch_look(&waited, EO_LOOK_NS_MAX) <= limit_ns) {
+        const uint64_t until_ns = eo_now_ns() + EO_LOOK_NS_MAX / 2;
+        const struct timespec until = {(time_t)(until_ns / 1000000000u), (long)(until_ns % 1000000000u)};
+        (void)pthread_cond_timedwait(&work->ended, &work->lock, &until);
+    }
+    const bool has_ended = work->has_ended;
+    work->is_left = !has_ended;
+    pthread_mutex_unlock(&work->lock);
+    return has_ended;
 }
 
-/* True when all communicators have been aborted in time. */
-static bool try_abort(struct eo_group *root)
+/* False: not within the limit, and the thread goes on; or (*result then ncclSystemError) none could be started. */
+static bool end_within(uint64_t limit_ms, const struct eo_group *root, ncclResult_t (*end)(ncclComm_t comm),
+                       ncclComm_t *const *comms, uint32_t count, ncclResult_t *result)
 {
-    struct give_up *work = calloc(1, sizeof(*work));
+    struct ending *work = calloc(1, sizeof(*work));
     pthread_t thread;
+    *result = ncclSystemError;
     if (!work)
         return false;
     pthread_condattr_t attributes;
@@ -140,23 +152,68 @@ static bool try_abort(struct eo_group *root)
     pthread_cond_init(&work->ended, &attributes);
     pthread_condattr_destroy(&attributes);
     work->device = root->cuda_device;
-    work->count = list_comms(root, work->comms);
-    if (eo_thread_start(&thread, abort_all, work) != 0) {
+    work->end = end;
+    work->count = count;
+    for (uint32_t i = 0; i < count; i++)
+        work->comms[i] = *comms[i];
+    if (eo_thread_start(&thread, end_all, work) != 0) {
         free(work);
         return false;
     }
     (void)pthread_detach(thread);
-    const uint64_t until_ns = eo_now_ns() + GIVE_UP_MS * UINT64_C(1000000);
-    const struct timespec until = {(time_t)(until_ns / 1000000000u), (long)(until_ns % 1000000000u)};
-    pthread_mutex_lock(&work->lock);
-    while (!work->has_ended && pthread_cond_timedwait(&work->ended, &work->lock, &until) != ETIMEDOUT)
-        ;
-    const bool has_ended = work->has_ended;
-    work->is_left = !has_ended;
-    pthread_mutex_unlock(&work->lock);
-    if (has_ended)
-        free(work);
-    return has_ended;
+    *result = ncclInProgress;
+    if (!has_ended_within(work, limit_ms * UINT64_C(1000000)))
+        return false;
+    *result = work->result;
+    free(work);
+    return true;
+}
+
+void eo_nccl_destroy(struct eo_group *group, ncclComm_t comm)
+{
+    static const char text[] =
+        "rank %u of %u, 'close': ncclCommDestroy has not returned within %llu ms: a rank of this machine "
+        "has not closed its world; end the process at once, without its destructors";
+    /* A rank that waits for this one in a collective gives up by its deadline, and closes then. */
+    const uint64_t limit_ms = (uint64_t)group->params.timeout_ms + GIVE_UP_MS;
+    ncclResult_t result;
+    (void)end_within(limit_ms, group->root, ncclCommDestroy, &(ncclComm_t *){&comm}, 1, &result);
+    if (result == ncclInProgress) {
+        group->root->info.must_exit = true;
+        (void)eo_nccl_fail(group, EO_ERR_TIMEOUT, text, group->rank, group->params.rank_count, (unsigned long long)limit_ms);
+    } else if (result != ncclSuccess) {
+        eo_log_write(&group->log, EO_LOG_WARN, "rank %u: ncclCommDestroy: %s", group->rank, ncclGetErrorString(result));
+    }
+}
+
+/* Where all communicators of the family stand. */
+static uint32_t list_comms(struct eo_group *root, ncclComm_t **out)
+{
+    uint32_t count = 0;
+    for (struct eo_group *member = root; member; member = member->next)
+        for (int i = 0; i < 2; i++)
+            if (member->comms[i] && member->comms[i]->nccl)
+                out[count++] = &member->comms[i]->nccl;
+    for (struct eo_group *member = root; member; member = member->next)
+        if (member->owns_parent && member->parent)
+            out[count++] = &member->parent;
+    return count;
+}
+
+/* True when all communicators have been aborted in time. A split that is under way ends with its parent, and the child that it
+ * then gives is aborted after it. */
+static bool try_abort(struct eo_group *root)
+{
+    ncclComm_t *comms[COMMS_MAX];
+    ncclResult_t ignored;
+    uint32_t count;
+    while ((count = list_comms(root, comms)) > 0) {
+        if (!end_within(GIVE_UP_MS, root, ncclCommAbort, comms, count, &ignored))
+            return false;
+        for (uint32_t i = 0; i < count; i++)
+            *comms[i] = NULL;
+    }
+    return true;
 }
 
 void eo_nccl_give_up(struct eo_group *group)
@@ -165,7 +222,7 @@ void eo_nccl_give_up(struct eo_group *group)
     if (root->gave_up)
         return;
     root->gave_up = true;
-    ncclComm_t all[3 * EO_NCCL_FAMILY_MAX];
+    ncclComm_t *all[COMMS_MAX];
     bool is_idle = list_comms(root, all) == 0;
     bool is_theirs = false; /* the caller's communicator is being split, and not ours to abort */
     for (const struct eo_group *member = root; member; member = member->next) {
@@ -174,7 +231,7 @@ void eo_nccl_give_up(struct eo_group *group)
     }
     const bool may_abort = root->mode->aborts && !root->is_capturing && root->graph_count == 0 && !is_theirs;
     const bool is_free = !is_theirs && (is_idle || (may_abort && try_abort(root)));
-    root->info.must_exit = !is_free;
+    root->info.must_exit = root->info.must_exit || !is_free;
     for (struct eo_group *member = root; member; member = member->next) {
         for (int i = 0; i < 2; i++) {
             if (!member->comms[i])

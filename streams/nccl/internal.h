@@ -130,6 +130,8 @@ eo_status eo_nccl_settle(struct eo_group *group, ncclComm_t comm, ncclResult_t r
 eo_status eo_nccl_settle_begun(struct eo_group *group, ncclComm_t comm, ncclResult_t result, const char *call,
                                const char *label);
 
+/* Waits for the other ranks of this machine, with the deadline: their threads inside NCCL use each other. */
+void eo_nccl_destroy(struct eo_group *group, ncclComm_t comm);
 /* After a failure: tries to end what runs on the device, once. */
 void eo_nccl_give_up(struct eo_group *group);
 

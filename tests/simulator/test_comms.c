@@ -28,10 +28,10 @@ enum { RANKS_MAX = 4, COUNT = 512, STEPS = 4, QUEUES = 3 };
 enum { MENDED = NCCL_VERSION_CODE > 23102 ? NCCL_VERSION_CODE : 23102 };
 
 /* Of those who wait for a rank that does not come; and of all others, who never wait so long. */
-enum { SHORT_MS = 800, LONG_MS = 60000 };
+enum { SHORT_MS = 800, LONG_MS = 60000, LATE_CLOSE_MS = 5000 };
 
 /* What one rank does otherwise, in step 2. */
-enum fault { NO_FAULT, OTHER_COUNT, OTHER_LABEL, LATE, LEAVES, ABORTS, PAST_END, NEVER_OPENS };
+enum fault { NO_FAULT, OTHER_COUNT, OTHER_LABEL, LATE, LEAVES, ABORTS, PAST_END, NEVER_OPENS, CLOSES_LATE, CLOSES_LAST };
 
 struct run {
     uint32_t ranks;
@@ -50,7 +50,7 @@ struct run {
     char logged[RANKS_MAX][2048];
     char logged_by_group[2048]; /* of local-cuda */
     struct eo_group_info info[RANKS_MAX], inner_info;
-    uint32_t wrong, captured;
+    uint32_t wrong, captured, closed;
     ncclUniqueId id;
     unsigned char peers[RANKS_MAX][EO_GROUP_PEER_BYTES];
     struct eo_group *group; /* of local-cuda */
@@ -267,6 +267,16 @@ static eo_status run_step(struct rank *self, uint32_t step)
     return EO_OK;
 }
 
+/* The last rank comes to its close late, or when all others have closed. */
+static void come_late(const struct rank *self)
+{
+    const struct run *run = self->run;
+    const uint64_t until_ns = eo_now_ns() + LATE_CLOSE_MS * UINT64_C(1000000);
+    while (self->rank == run->ranks - 1 &&
+           ((run->fault == CLOSES_LATE && eo_now_ns() < until_ns) || (run->fault == CLOSES_LAST && run->closed < self->rank)))
+        sim_yield();
+}
+
 static void *run_rank(void *arg)
 {
     struct rank *self = arg;
@@ -281,8 +291,10 @@ static void *run_rank(void *arg)
         self->ops->group_failure(self->group, run->text[r], sizeof(run->text[r]));
     if (self->graph)
         self->ops->graph_destroy(self->gather, &self->graph);
+    come_late(self);
     self->ops->close(self->gather);
     self->ops->close(self->reduce);
+    __atomic_fetch_add(&run->closed, 1, __ATOMIC_RELAXED);
     if (self->group && self->ops->group_info)
         self->ops->group_info(self->group, &run->info[r]);
     if (self->memory)
@@ -544,14 +556,36 @@ static void nccl_failures(void)
     }
 }
 
+/* Inside NCCL the ranks of a machine wait for each other when they destroy a communicator. */
+static void closes(void)
+{
+    struct run run = {.ranks = 3, .nccl = true, .waits_in_vain = true, .fault = CLOSES_LATE};
+    CHECK_IS(perform(&run, &(const struct sim_config){.seed = 1}), 0);
+    CHECK(run.status[0] == EO_OK && !run.info[0].must_exit && run.logged[0][0] == '\0', "%s", run.logged[0]);
+    tap_case("nccl: who closes waits for a rank that comes late to it");
+
+    run = (struct run){.ranks = 3, .nccl = true, .waits_in_vain = true, .fault = CLOSES_LAST};
+    const uint32_t violations = perform(&run, &(const struct sim_config){.seed = 2, .quiet = true});
+    for (uint32_t r = 0; r < 2; r++)
+        CHECK(run.info[r].must_exit && strstr(run.logged[r], "ncclCommDestroy has not returned within 10800 ms"),
+              "rank %u: '%s'", r, run.logged[r]);
+    for (uint32_t i = 0; i < violations; i++)
+        CHECK(sim_violation(i)[0] == '\0' || strstr(sim_violation(i), "never "), "violation: %s", sim_violation(i));
+    tap_case("nccl: but not for ever, and the process must end");
+}
+
 static void fallback(void)
 {
-    struct run run = {.ranks = 3, .nccl = true, .mode = "zero"};
-    CHECK_IS(perform(&run, &(const struct sim_config){.seed = 1, .nccl_no_symmetric = true}), 0);
-    CHECK(run.status[0] == EO_OK && run.wrong == 0, "%s", run.text[0]);
-    CHECK(strcmp(run.info[0].mode, "zero") == 0 && strstr(run.info[0].gather, "NCCL gave no window"), "'%s'",
-          run.info[0].gather);
-    CHECK(strstr(run.logged[0], "gave no window"), "'%s'", run.logged[0]);
+    struct run run;
+    for (int i = 0; i < 2; i++) { /* NCCL 2.28 gives something else in its place */
+        run = (struct run){.ranks = 3, .nccl = true, .mode = "zero"};
+        const int version = i == 0 ? NCCL_VERSION_CODE : MENDED;
+        CHECK_IS(perform(&run, &(const struct sim_config){.seed = 1, .nccl_version = version, .nccl_no_symmetric = true}), 0);
+        CHECK(run.status[0] == EO_OK && run.wrong == 0, "%s", run.text[0]);
+        CHECK(strcmp(run.info[0].mode, "zero") == 0 && strstr(run.info[0].gather, "NCCL gave no window"), "'%s'",
+              run.info[0].gather);
+        CHECK(strstr(run.logged[0], "gave no window"), "'%s'", run.logged[0]);
+    }
     tap_case("nccl: windows that NCCL does not give are told");
     run = (struct run){.ranks = 3, .nccl = true, .splits = true};
     CHECK_IS(perform(&run, &(const struct sim_config){.seed = 1}), 0);
@@ -590,6 +624,7 @@ int main(int argc, char **argv)
     mutations();
     local_failures();
     nccl_failures();
+    closes();
     fallback();
     return tap_end();
 }

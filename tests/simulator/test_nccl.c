@@ -13,9 +13,28 @@
 enum { RANKS = 3, COUNT = 64 };
 
 enum mistake {
-    NO_MISTAKE, OTHER_COUNT, OTHER_TYPE, OTHER_OP, OTHER_ORDER, UNALIGNED, NOT_IN_PLACE, PAST_END, OTHER_OFFSET,
-    TWO_WINDOWS, CUDA_MALLOC, AVERAGE, COLD_CAPTURE, REGISTER_IN_CAPTURE, COMM_BEFORE_GRAPH, AFTER_ABORT, STILL_REGISTERED,
-    SYMMETRIC_KERNEL, UNPOLLED, STUCK, MISTAKES
+    NO_MISTAKE,
+    OTHER_COUNT,
+    OTHER_TYPE,
+    OTHER_OP,
+    OTHER_ORDER,
+    UNALIGNED,
+    NOT_IN_PLACE,
+    PAST_END,
+    OTHER_OFFSET,
+    TWO_WINDOWS,
+    CUDA_MALLOC,
+    AVERAGE,
+    COLD_CAPTURE,
+    REGISTER_IN_CAPTURE,
+    COMM_BEFORE_GRAPH,
+    AFTER_ABORT,
+    STILL_REGISTERED,
+    SYMMETRIC_KERNEL,
+    UNPOLLED,
+    SHARED_SPLIT,
+    STUCK,
+    MISTAKES
 };
 
 static const struct {
@@ -40,6 +59,7 @@ static const struct {
     {"destroyed while memory is registered", "still registered"},
     {"a symmetric kernel below 2.30.7", "symmetric kernel"},
     {"a non-blocking communicator is not polled", "the communicator is still"},
+    {"the child of a split shares with its parent", "splitShare"},
     {"a rank never comes", NULL},
 };
 
@@ -125,6 +145,7 @@ static void *rank_main(void *argument)
     ncclWindow_t window = NULL, second = NULL;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = r == 0 || mistake == UNPOLLED ? 0 : 1;
+    config.splitShare = mistake == SHARED_SPLIT;
     CHECK_IS(cudaSetDevice(r), cudaSuccess);
     CHECK_IS(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
     ncclResult_t result = ncclCommInitRankConfig(&comm, RANKS, world->ids[0], r, &config);

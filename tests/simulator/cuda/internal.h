@@ -225,7 +225,6 @@ struct sim_thread {
     uint32_t group_depth;
     uint32_t grouped_count, grouped_capacity;
     struct sim_grouped *grouped;
-    ncclResult_t group_error;
     uint32_t forgiven; /* in a call that calls others: these are not counted */
 };
 

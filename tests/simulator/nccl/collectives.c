@@ -128,7 +128,6 @@ static void check_collective(struct sim_collective *c, const struct sim_stream *
 
 ncclResult_t sim_collective_issue(const struct sim_collective *collective, struct sim_stream *stream)
 {
-    struct sim_comm *comm = collective->comm;
     struct sim_work work = {.kind = SIM_COLLECTIVE, .name = sim_collective_name(collective->kind)};
     uint64_t send_bytes, recv_bytes;
     sim_collective_bytes(collective, &send_bytes, &recv_bytes);
@@ -139,14 +138,7 @@ ncclResult_t sim_collective_issue(const struct sim_collective *collective, struc
     work.ranges = sim_alloc(2 * sizeof(*work.ranges));
     work.ranges[work.range_count++] = SIM_READS(collective->send, send_bytes);
     work.ranges[work.range_count++] = SIM_WRITES(collective->recv, recv_bytes);
-    const cudaError_t error = sim_issue(stream, &work);
-    if (error != cudaSuccess)
-        return ncclUnhandledCudaError;
-    if (comm->non_blocking && sim_mix(sim.config.seed, comm->issued) % 3 == 0) {
-        comm->polls_left = 1 + (uint32_t)(sim_mix(sim.config.seed, comm->issued + 9) % 2);
-        return ncclInProgress;
-    }
-    return ncclSuccess;
+    return sim_issue(stream, &work) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
 /* --- the order of issue --- */

@@ -118,6 +118,7 @@ static struct sim_comm *new_comm(struct sim_clique *clique, uint32_t rank, const
     comm->rank = rank;
     comm->device = sim_self()->device;
     comm->non_blocking = config && config->blocking == 0;
+    comm->shares = config && config->splitShare == 1;
     comm->policy = config && config->CTAPolicy != NCCL_CONFIG_UNDEF_INT ? config->CTAPolicy : NCCL_CTA_POLICY_DEFAULT;
     comm->polls_left = comm->non_blocking ? 1 + (uint32_t)(sim_mix(sim.config.seed, clique->index) % 3) : 0;
     return comm;
@@ -179,7 +180,7 @@ static const char *unusable(const struct sim_comm *comm)
         return "was destroyed";
     if (!is_complete(comm->clique))
         return "is still being made";
-    if (comm->polls_left > 0 || comm->child)
+    if (comm->polls_left > 0 || comm->late_count > 0 || comm->child)
         return "is still at its last call: poll ncclCommGetAsyncError until it is no longer ncclInProgress";
     return NULL;
 }
@@ -232,8 +233,8 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t *ou
     struct sim_comm *comm = sim_comm_of(handle);
     if (!sim_comm_usable(comm, "ncclCommSplit"))
         NCCL_END(ncclInvalidUsage);
-    if (config && config->splitShare != NCCL_CONFIG_UNDEF_INT && config->splitShare != 0)
-        sim_violate("ncclCommSplit with splitShare: the two share resources and the abort flag");
+    if (comm->shares) /* not the child's */
+        sim_violate("ncclCommSplit of a communicator with splitShare: the two share resources and the abort flag");
     const uint64_t id = sim_mix(comm->clique->id, 1000 + comm->split_count++);
     const uint32_t rank_count = comm->clique->rank_count;
     struct sim_split *split = splits;
@@ -269,6 +270,23 @@ bool sim_peer_is_gone(const struct sim_comm *comm, uint64_t sequence)
            sequence >= sim.config.peer_sequence;
 }
 
+/* What a thread of NCCL's does. */
+static void issue_late(struct sim_comm *comm)
+{
+    for (uint32_t i = 0; i < comm->late_count && comm->late_failure == ncclSuccess; i++)
+        comm->late_failure = sim_collective_issue(&comm->late[i].collective, comm->late[i].stream);
+    comm->late_count = 0;
+}
+
+static void add_late(struct sim_comm *comm, const struct sim_grouped *collective)
+{
+    comm->late = realloc(comm->late, (comm->late_count + 1) * sizeof(*comm->late));
+    if (!comm->late)
+        abort();
+    comm->late[comm->late_count++] = *collective;
+    comm->polls_left = 1 + (uint32_t)(sim_mix(sim.config.seed, comm->issued + 9) % 2);
+}
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t *state)
 {
     NCCL_BEGIN();
@@ -288,8 +306,11 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t *state)
         *state = ncclInProgress;
     } else if (comm->clique->failure != ncclSuccess) {
         *state = comm->clique->failure;
+    } else if (comm->late_failure != ncclSuccess) {
+        *state = comm->late_failure;
     } else if (comm->polls_left > 0) {
-        comm->polls_left--;
+        if (--comm->polls_left == 0)
+            issue_late(comm);
         *state = ncclInProgress;
     } else if (comm->issued > 0 && sim_peer_is_gone(comm, comm->issued - 1) && ++comm->error_polls > 2) {
         sim.fault_happened = true;
@@ -336,19 +357,79 @@ ncclResult_t ncclCommFinalize(ncclComm_t handle)
     NCCL_END(result);
 }
 
+static bool has_ended(const struct sim_comm *comm)
+{
+    return comm->finalized || comm->aborted;
+}
+
+/* Threads of NCCL's of a node's ranks use each other: who destroys waits until the others have ended theirs. */
+static ncclResult_t await_others(const struct sim_comm *comm)
+{
+    struct sim_patience patience = {0};
+    for (uint32_t r = 0; r < comm->clique->rank_count; r++)
+        while (!has_ended(comm->clique->comms[r]))
+            if (!sim_pause(&patience))
+                return ncclSystemError;
+    return ncclSuccess;
+}
+
+/* With its flag set its own collectives end, but those that come after another communicator's come after that. */
+static ncclResult_t await_own(const struct sim_comm *comm)
+{
+    struct sim_patience patience = {0};
+    while (atomic_load(&comm->ended) < comm->issued && sim.broken == cudaSuccess) {
+        sim_let_run(1);
+        if (!sim_pause(&patience)) {
+            sim_violate(
+                "hang: ncclCommAbort on rank %u waits for a collective of communicator %u behind one of another: abort both "
+                "in one group",
+                comm->rank, comm->clique->index);
+            return ncclSystemError;
+        }
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t end_now(struct sim_comm *comm)
+{
+    comm->ender = NULL;
+    if (comm->aborted)
+        return await_own(comm);
+    ncclResult_t result = is_complete(comm->clique) ? drain_comm(comm) : ncclSuccess;
+    comm->finalized = true;
+    sim_progress();
+    if (result == ncclSuccess && is_complete(comm->clique))
+        result = await_others(comm);
+    comm->destroyed = result == ncclSuccess;
+    return result;
+}
+
+static ncclResult_t end_grouped(struct sim_comm *comm, const char *call)
+{
+    struct sim_thread *self = sim_self();
+    if (self->device != comm->device && sim.broken == cudaSuccess)
+        sim_violate("%s: on a thread of GPU %u for one of GPU %u: NCCL sets the thread's back, which makes a context there",
+                    call, self->device, comm->device);
+    self->used |= UINT32_C(1) << comm->device;
+    comm->ender = self;
+    return self->group_depth > 0 ? ncclSuccess : end_now(comm);
+}
+
 ncclResult_t ncclCommDestroy(ncclComm_t handle)
 {
     NCCL_BEGIN();
     struct sim_comm *comm = sim_comm_of(handle);
-    if (!comm || comm->destroyed || comm->aborted) {
+    if (!comm || comm->destroyed || comm->aborted || comm->ender) {
         sim_violate("ncclCommDestroy: the communicator is none, or is gone already");
+        NCCL_END(ncclInvalidArgument);
+    }
+    if (comm->polls_left > 0 || comm->child) {
+        sim_violate("ncclCommDestroy: the communicator is still at its last call");
         NCCL_END(ncclInvalidArgument);
     }
     if (!comm->finalized)
         end_comm(comm, "ncclCommDestroy");
-    const ncclResult_t result = is_complete(comm->clique) ? drain_comm(comm) : ncclSuccess;
-    comm->destroyed = true;
-    NCCL_END(result);
+    NCCL_END(end_grouped(comm, __func__));
 }
 
 /* Its collectives end now, with nothing said about their results. */
@@ -364,43 +445,44 @@ ncclResult_t ncclCommAbort(ncclComm_t handle)
         sim_violate("ncclCommAbort: the communicator is none, or is gone already");
         NCCL_END(ncclInvalidArgument);
     }
-    if (sim_self()->device != comm->device && sim.broken == cudaSuccess)
-        sim_violate("ncclCommAbort: on a thread of GPU %u for one of GPU %u: NCCL sets the thread's back, which makes a context "
-                    "there", sim_self()->device, comm->device);
-    sim_self()->used |= UINT32_C(1) << comm->device;
     comm->aborted = true;
-    if (comm->child) /* goes with it */
-        comm->child->aborted = true;
+    comm->late_count = 0;
+    if (comm->child) /* the split ends, without success: what it gives is aborted by itself */
+        *comm->child_at = (ncclComm_t)(void *)comm->child;
+    comm->child = NULL;
     end_comm(comm, "ncclCommAbort");
     sim_progress();
-    NCCL_END(ncclSuccess);
+    NCCL_END(end_grouped(comm, __func__));
 }
 
 ncclResult_t ncclCommCount(const ncclComm_t handle, int *count)
 {
     NCCL_BEGIN();
     const struct sim_comm *comm = sim_comm_of(handle);
-    if (comm)
+    const bool usable = sim_comm_usable(comm, "ncclCommCount");
+    if (usable)
         *count = (int)comm->clique->rank_count;
-    NCCL_END(comm ? ncclSuccess : ncclInvalidArgument);
+    NCCL_END(usable ? ncclSuccess : ncclInvalidArgument);
 }
 
 ncclResult_t ncclCommUserRank(const ncclComm_t handle, int *rank)
 {
     NCCL_BEGIN();
     const struct sim_comm *comm = sim_comm_of(handle);
-    if (comm)
+    const bool usable = sim_comm_usable(comm, "ncclCommUserRank");
+    if (usable)
         *rank = (int)comm->rank;
-    NCCL_END(comm ? ncclSuccess : ncclInvalidArgument);
+    NCCL_END(usable ? ncclSuccess : ncclInvalidArgument);
 }
 
 ncclResult_t ncclCommCuDevice(const ncclComm_t handle, int *device)
 {
     NCCL_BEGIN();
     const struct sim_comm *comm = sim_comm_of(handle);
-    if (comm)
+    const bool usable = sim_comm_usable(comm, "ncclCommCuDevice");
+    if (usable)
         *device = (int)comm->device;
-    NCCL_END(comm ? ncclSuccess : ncclInvalidArgument);
+    NCCL_END(usable ? ncclSuccess : ncclInvalidArgument);
 }
 
 /* --- groups and collectives --- */
@@ -411,7 +493,8 @@ ncclResult_t ncclGroupEnd(void);
 
 ncclResult_t ncclGroupStart(void)
 {
-    NCCL_BEGIN();
+    int fault;
+    (void)sim_enter(__func__, &fault); /* a lost device does not matter here */
     sim_self()->group_depth++;
     NCCL_END(ncclSuccess);
 }
@@ -426,26 +509,50 @@ static int by_size(const void *a, const void *b)
     return x->count == y->count ? 0 : x->count > y->count ? -1 : 1;
 }
 
+/* Of a non-blocking communicator a thread does it. */
+static ncclResult_t issue_grouped(struct sim_thread *self)
+{
+    ncclResult_t result = sim.broken == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+    qsort(self->grouped, self->grouped_count, sizeof(*self->grouped), by_size);
+    for (uint32_t i = 0; i < self->grouped_count && (result == ncclSuccess || result == ncclInProgress); i++) {
+        struct sim_comm *comm = self->grouped[i].collective.comm;
+        if (comm->non_blocking) {
+            add_late(comm, &self->grouped[i]);
+            result = ncclInProgress;
+        } else {
+            const ncclResult_t one = sim_collective_issue(&self->grouped[i].collective, self->grouped[i].stream);
+            result = one == ncclSuccess ? result : one;
+        }
+    }
+    self->grouped_count = 0;
+    return result;
+}
+
 ncclResult_t ncclGroupEnd(void)
 {
-    NCCL_BEGIN();
+    int fault;
+    (void)sim_enter(__func__, &fault);
     struct sim_thread *self = sim_self();
+    if (fault) {
+        self->group_depth--;
+        self->grouped_count = 0;
+        NCCL_END((ncclResult_t)fault);
+    }
     if (self->group_depth == 0)
         NCCL_END(ncclInvalidUsage);
     if (--self->group_depth > 0)
         NCCL_END(ncclSuccess);
-    ncclResult_t result = self->group_error;
-    self->group_error = ncclSuccess;
-    qsort(self->grouped, self->grouped_count, sizeof(*self->grouped), by_size);
-    for (uint32_t i = 0; i < self->grouped_count && (result == ncclSuccess || result == ncclInProgress); i++) {
-        const ncclResult_t one = sim_collective_issue(&self->grouped[i].collective, self->grouped[i].stream);
-        result = one == ncclSuccess ? result : one;
+    ncclResult_t result = self->grouped_count ? issue_grouped(self) : ncclSuccess;
+    for (uint32_t i = 0; i < all_comm_count; i++) {
+        struct sim_comm *comm = all_comms[i];
+        if (comm->ender == self) {
+            const ncclResult_t ended = end_now(comm);
+            result = result == ncclSuccess ? ended : result;
+        } else if (result == ncclSuccess && !comm->non_blocking && !comm->destroyed && !comm->aborted &&
+                   !is_complete(comm->clique) && comm->device == self->device) {
+            result = await_clique(comm);
+        }
     }
-    self->grouped_count = 0;
-    for (uint32_t i = 0; i < all_comm_count && result == ncclSuccess; i++)
-        if (!all_comms[i]->non_blocking && !all_comms[i]->destroyed && !all_comms[i]->aborted &&
-            !is_complete(all_comms[i]->clique) && all_comms[i]->device == self->device)
-            result = await_clique(all_comms[i]);
     NCCL_END(result);
 }
 
@@ -463,8 +570,14 @@ static ncclResult_t collective(enum sim_collective_kind kind, const void *send, 
         return comm->clique->failure;
     const struct sim_collective wanted = {.comm = comm, .kind = kind, .send = send, .recv = recv, .count = count,
                                           .type = type, .op = op, .root = root};
-    if (self->group_depth == 0)
+    if (count == 0 || comm->clique->rank_count == 1)
         return sim_collective_issue(&wanted, stream);
+    if (self->group_depth == 0) {
+        if (!comm->non_blocking || sim_mix(sim.config.seed, comm->issued) % 3 == 0)
+            return sim_collective_issue(&wanted, stream); /* NCCL's thread was as fast as that */
+        add_late(comm, &(const struct sim_grouped){wanted, stream});
+        return ncclInProgress;
+    }
     if (self->grouped_count == self->grouped_capacity) {
         self->grouped_capacity = self->grouped_capacity ? 2 * self->grouped_capacity : 16;
         self->grouped = realloc(self->grouped, self->grouped_capacity * sizeof(*self->grouped));
@@ -529,8 +642,10 @@ void sim_nccl_reset(void)
         splits = next;
     }
     sim_windows_reset();
-    for (uint32_t i = 0; i < all_comm_count; i++)
+    for (uint32_t i = 0; i < all_comm_count; i++) {
+        free(all_comms[i]->late);
         free(all_comms[i]);
+    }
     all_comm_count = 0;
     while (sim.cliques) {
         struct sim_clique *clique = sim.cliques, *next = clique->next;

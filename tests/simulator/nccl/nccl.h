@@ -55,12 +55,16 @@ struct sim_clique {
 struct sim_comm {
     struct sim_clique *clique;
     uint32_t rank, device;
-    bool non_blocking, aborted, destroyed, finalized;
+    bool non_blocking, shares, aborted, destroyed, finalized;
+    struct sim_thread *ender; /* ncclCommAbort or ncclCommDestroy was called in its group */
     int policy;
     uint32_t polls_left; /* of ncclCommGetAsyncError, before the latest call is through */
     uint32_t error_polls;
     uint64_t issued;
     _Atomic uint64_t ended;
+    struct sim_grouped *late; /* not on their streams before a poll says so */
+    uint32_t late_count;
+    ncclResult_t late_failure;
     uint32_t split_count, window_calls;
     struct sim_comm *child; /* of a split under way: written to child_at when all have come and a poll sees it */
     ncclComm_t *child_at;
@@ -74,7 +78,7 @@ struct sim_window {
     struct sim_comm *comm;
     uintptr_t at;
     uint64_t bytes;
-    bool symmetric; /* else ncclCommRegister's */
+    bool symmetric;
 };
 
 /* In a group: issued at its end. */
@@ -98,7 +102,6 @@ bool sim_comm_usable(const struct sim_comm *comm, const char *call);
 ncclResult_t sim_comm_refuse(struct sim_comm *comm, ncclResult_t result, const char *text);
 void sim_windows_reset(void);
 void sim_window_settle(struct sim_comm *comm);
-/* Issues one collective, or keeps it for the end of the group. */
 ncclResult_t sim_collective_issue(const struct sim_collective *collective, struct sim_stream *stream);
 
 #define NCCL_BEGIN()                                                                                                  \
