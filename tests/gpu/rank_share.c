@@ -4,7 +4,9 @@
  * which host a rank is on it asks its environment (NCCL_HOSTID), and each rank here is a process with an answer of its
  * own. The ranks then talk over the loop-back socket as hosts do, with NCCL's real bootstrap, proxies and errors.
  *
- * With --kill R rank R ends itself in the middle: measured is how long the others take to be told, and to abort.
+ * With --kill R rank R ends itself in the middle: measured is how long the others take to be told, and to abort. Gathers and
+ * reductions have a communicator and a stream each, as in the library, and one waits for the other; both are aborted in one
+ * group. With --apart 1 they are aborted one by one, that first which waits for the other: NCCL is expected not to return.
  */
 #include <nccl.h>
 #include <sched.h>
@@ -39,7 +41,7 @@ struct shared {
 };
 
 struct settings {
-    long long ranks, mib, iterations, kill, init_seconds, step_seconds, seconds;
+    long long ranks, mib, iterations, kill, apart, init_seconds, step_seconds, seconds;
 };
 
 struct rank {
@@ -47,8 +49,9 @@ struct rank {
     struct shared *shared;
     struct rank_result *result;
     int rank;
-    ncclComm_t comm;
-    cudaStream_t stream;
+    ncclComm_t parent, gather, reduce;
+    cudaStream_t stream, reduce_stream;
+    cudaEvent_t gathered, reduced;
     float *buffer, *host;
     size_t count; /* floats of one rank's part */
 };
@@ -68,14 +71,14 @@ static void need(struct rank *self, cudaError_t error, const char *what)
 }
 
 /* With communicators that do not block, a call is over when its communicator says so. */
-static ncclResult_t settle(struct rank *self, ncclResult_t first, double seconds)
+static ncclResult_t settle(ncclComm_t comm, ncclResult_t first, double seconds)
 {
     if (first != ncclSuccess && first != ncclInProgress)
         return first;
     const double end = gpu_now_s() + seconds;
     ncclResult_t state = ncclInProgress;
     while (state == ncclInProgress) {
-        const ncclResult_t asked = ncclCommGetAsyncError(self->comm, &state);
+        const ncclResult_t asked = ncclCommGetAsyncError(comm, &state);
         if (asked != ncclSuccess)
             return asked;
         if (gpu_now_s() > end)
@@ -100,16 +103,34 @@ static void connect_ranks(struct rank *self)
     config.blocking = 0;
     config.maxCTAs = 4;
     const double start = gpu_now_s();
-    const ncclResult_t first =
-        ncclCommInitRankConfig(&self->comm, (int)s->ranks, self->shared->id, self->rank, &config);
-    const ncclResult_t result = settle(self, first, (double)s->init_seconds);
+    const ncclResult_t first = ncclCommInitRankConfig(&self->parent, (int)s->ranks, self->shared->id, self->rank, &config);
+    ncclResult_t result = settle(self->parent, first, (double)s->init_seconds);
+    ncclComm_t *const parts[] = {&self->gather, &self->reduce};
+    for (int i = 0; i < 2 && result == ncclSuccess; i++) {
+        result = ncclCommSplit(self->parent, 0, self->rank, parts[i], &config);
+        if (result == ncclSuccess) /* it has only begun */
+            result = settle(self->parent, ncclInProgress, (double)s->init_seconds);
+        if (result == ncclSuccess)
+            result = settle(*parts[i], ncclInProgress, (double)s->init_seconds);
+    }
     if (result != ncclSuccess)
-        leave(self, STATE_REFUSED, "the communicator",
-              result == ncclInProgress ? "not connected in time" : ncclGetLastError(self->comm));
+        leave(self, STATE_REFUSED, "the communicators",
+              result == ncclInProgress ? "not connected in time" : ncclGetLastError(self->parent));
     self->result->init_s = gpu_now_s() - start;
 }
 
-/* The two collectives are on the stream; waits for them and for errors. Leaves the program where there is one. */
+static void give_up(const struct rank *self)
+{
+    if (!self->settings->apart)
+        (void)ncclGroupStart();
+    (void)ncclCommAbort(self->reduce);
+    (void)ncclCommAbort(self->gather);
+    (void)ncclCommAbort(self->parent);
+    if (!self->settings->apart)
+        (void)ncclGroupEnd();
+}
+
+/* The two collectives are on their streams; waits for them and for errors. Leaves the program where there is one. */
 static void await_iteration(struct rank *self, double start)
 {
     for (;;) {
@@ -120,17 +141,19 @@ static void await_iteration(struct rank *self, double start)
             need(self, running, "the collectives");
         (void)cudaGetLastError();
         ncclResult_t state = ncclSuccess;
-        (void)ncclCommGetAsyncError(self->comm, &state);
+        (void)ncclCommGetAsyncError(self->gather, &state);
+        if (state == ncclSuccess)
+            (void)ncclCommGetAsyncError(self->reduce, &state);
         const double waited = gpu_now_s() - start;
         const bool told = state != ncclSuccess && state != ncclInProgress;
         if (told || waited > (double)self->settings->step_seconds) {
             self->result->told_s = waited;
-            snprintf(self->result->text, TEXT_BYTES, "%s", told ? ncclGetLastError(self->comm) : "no error, and no end");
+            snprintf(self->result->text, TEXT_BYTES, "%s", told ? ncclGetLastError(self->gather) : "no error, and no end");
             atomic_store(&self->result->state, told ? STATE_TOLD : STATE_STUCK);
             fprintf(stderr, "rank %d: %s, after %.2f s\n", self->rank, self->result->text, waited);
             self->result->abort_s = -1;
             const double before = gpu_now_s();
-            (void)ncclCommAbort(self->comm); /* may hang: the parent has a time limit */
+            give_up(self); /* may hang: the parent has a time limit */
             self->result->abort_s = gpu_now_s() - before;
             _exit(GPU_FAILED);
         }
@@ -149,10 +172,15 @@ static void iterate(struct rank *self, int iteration)
     need(self, cudaStreamSynchronize(self->stream), "upload");
     const double start = gpu_now_s();
     ncclResult_t result =
-        settle(self, ncclAllGather(mine, self->buffer, self->count, ncclFloat, self->comm, self->stream), 20);
+        settle(self->gather, ncclAllGather(mine, self->buffer, self->count, ncclFloat, self->gather, self->stream), 20);
+    need(self, cudaEventRecord(self->gathered, self->stream), "an event");
+    need(self, cudaStreamWaitEvent(self->reduce_stream, self->gathered, 0), "an event");
     if (result == ncclSuccess)
-        result = settle(self, ncclReduceScatter(self->buffer, mine, self->count, ncclFloat, ncclSum, self->comm,
-                                                self->stream), 20);
+        result = settle(
+            self->reduce,
+            ncclReduceScatter(self->buffer, mine, self->count, ncclFloat, ncclSum, self->reduce, self->reduce_stream), 20);
+    need(self, cudaEventRecord(self->reduced, self->reduce_stream), "an event");
+    need(self, cudaStreamWaitEvent(self->stream, self->reduced, 0), "an event");
     if (result != ncclSuccess) {
         self->result->told_s = gpu_now_s() - start;
         leave(self, STATE_TOLD, "issue of a collective", ncclGetErrorString(result));
@@ -186,6 +214,9 @@ static _Noreturn void run_rank(struct rank *self)
     need(self, cudaSetDevice(0), "cudaSetDevice");
     need(self, cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
     need(self, cudaStreamCreateWithPriority(&self->stream, cudaStreamNonBlocking, highest), "a stream");
+    need(self, cudaStreamCreateWithPriority(&self->reduce_stream, cudaStreamNonBlocking, highest), "a stream");
+    need(self, cudaEventCreateWithFlags(&self->gathered, cudaEventDisableTiming), "an event");
+    need(self, cudaEventCreateWithFlags(&self->reduced, cudaEventDisableTiming), "an event");
     self->count = ((size_t)s->mib << 20) / sizeof(float) / (size_t)s->ranks;
     self->host = malloc(self->count * sizeof(float));
     if (!self->host)
@@ -198,8 +229,11 @@ static _Noreturn void run_rank(struct rank *self)
             kill(getpid(), SIGKILL);
         iterate(self, i);
     }
-    (void)settle(self, ncclCommFinalize(self->comm), 20);
-    (void)ncclCommDestroy(self->comm);
+    ncclComm_t const all[] = {self->gather, self->reduce, self->parent};
+    for (int i = 0; i < 3; i++) {
+        (void)settle(all[i], ncclCommFinalize(all[i]), 20);
+        (void)ncclCommDestroy(all[i]);
+    }
     atomic_store(&self->result->state, STATE_ENDED);
     _exit(GPU_HELD);
 }
@@ -271,6 +305,7 @@ int main(int argc, char **argv)
         {.name = "mib", .least = 1, .most = 4096, .value = &s.mib},
         {.name = "iterations", .least = 2, .most = 100000, .value = &s.iterations},
         {.name = "kill", .least = -1, .most = RANKS_MAX - 1, .value = &s.kill},
+        {.name = "apart", .least = 0, .most = 1, .value = &s.apart},
         {.name = "init-seconds", .least = 1, .most = 600, .value = &s.init_seconds},
         {.name = "step-seconds", .least = 1, .most = 600, .value = &s.step_seconds},
         {.name = "seconds", .least = 1, .most = 3600, .value = &s.seconds},
