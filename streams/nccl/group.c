@@ -120,11 +120,8 @@ static eo_status check_join(struct eo_group *group, const struct eo_group_join *
 static eo_status adopt(struct eo_group *group, ncclComm_t theirs)
 {
     int count = 0, rank = 0, device = 0;
-    ncclResult_t state = ncclSuccess, result = ncclCommGetAsyncError(theirs, &state);
-    if (result == ncclSuccess)
-        result = state;
-    if (result == ncclSuccess)
-        result = ncclCommCount(theirs, &count);
+    EO_TRY(eo_nccl_settle(group, theirs, ncclInProgress, "the given communicator", "join")); /* it may still be made */
+    ncclResult_t result = ncclCommCount(theirs, &count);
     if (result == ncclSuccess)
         result = ncclCommUserRank(theirs, &rank);
     if (result == ncclSuccess)

@@ -38,7 +38,7 @@ struct run {
     bool nccl, graph, several_gpus, same_gpu, tells_peers, bf16, ordered;
     bool joins;    /* the gather is one operation with another before it */
     bool quiesces; /* after a step */
-    bool adopts;   /* of nccl: a communicator of the caller's */
+    bool adopts, hurries; /* of nccl: a communicator of the caller's, which may still be made */
     bool splits;   /* a group of all, for its info */
     bool waits_in_vain; /* some rank's deadline ends it */
     const char *mode;
@@ -109,6 +109,8 @@ static eo_status make_own(struct rank *self, uint32_t index)
     if (cudaSetDevice((int)index) != cudaSuccess)
         return EO_ERR_DEVICE;
     ncclResult_t result = ncclCommInitRankConfig(&self->own, (int)self->run->ranks, self->run->id, (int)self->rank, &config);
+    if (self->run->hurries)
+        return result == ncclInProgress ? EO_OK : EO_ERR_COMM;
     while (result == ncclInProgress && ncclCommGetAsyncError(self->own, &state) == ncclSuccess && state == ncclInProgress)
         sim_yield();
     return result == ncclInProgress && state == ncclSuccess ? EO_OK : EO_ERR_COMM;
@@ -614,6 +616,7 @@ int main(int argc, char **argv)
     all_good((struct run){.nccl = true, .mode = "registered", .joins = true, .quiesces = true}, 0, 1, seeds,
              "nccl, joined gathers");
     all_good((struct run){.nccl = true, .adopts = true}, 0, 1, seeds, "nccl, on a communicator of the caller's");
+    all_good((struct run){.nccl = true, .adopts = true, .hurries = true}, 0, 1, seeds, "nccl, on one that is still being made");
     all_good((struct run){.nccl = true, .mode = "registered", .graph = true}, 0, 1, seeds, "nccl, registered, as graphs");
     all_good((struct run){.nccl = true, .mode = "zero"}, 0, 3, seeds, "nccl, zero, from 3 ranks on");
     all_good((struct run){.nccl = true, .mode = "zero"}, MENDED, 1, seeds, "nccl 2.31.2 or newer, zero");
