@@ -100,12 +100,29 @@ struct ending {
     ncclResult_t result;
 };
 
+/* Those that are at a call come last: NCCL joins its thread there first, which may wait for room behind the kernels of others.
+ */
+static void put_busy_last(struct ending *work)
+{
+    uint32_t idle_count = 0;
+    for (uint32_t i = 0; i < work->count; i++) {
+        ncclResult_t state = ncclSuccess;
+        const ncclComm_t comm = work->comms[i];
+        (void)ncclCommGetAsyncError(comm, &state);
+        if (state == ncclInProgress)
+            continue;
+        work->comms[i] = work->comms[idle_count];
+        work->comms[idle_count++] = comm;
+    }
+}
+
 /* In one group, so that all have their flags before one is waited for: the kernels of the first may come after one of the
  * second, which looks at the flag of the second. */
 static void *end_all(void *arg)
 {
     struct ending *work = arg;
     (void)cudaSetDevice(work->device); /* NCCL sets back what it finds: GPU 0's context would be made here */
+    put_busy_last(work);
     (void)ncclGroupStart();
     for (uint32_t i = 0; i < work->count; i++)
         (void)work->end(work->comms[i]);

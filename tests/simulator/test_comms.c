@@ -538,6 +538,10 @@ static void nccl_failures(void)
     bad("nccl: who waits for gathers alone ends in time behind a reduction that never ends", r,
         (struct sim_config){.seed = 13, .peer = SIM_PEER_STUCK, .peer_rank = 1, .peer_comm = 2, .peer_sequence = 2},
         EO_ERR_TIMEOUT, "ncclReduceScatter 'gradients'");
+    bad("nccl: a call that waits for room behind a reduction that never ends is aborted after that", run,
+        (struct sim_config){
+            .seed = 13, .nccl_room = 1, .peer = SIM_PEER_STUCK, .peer_rank = 1, .peer_comm = 2, .peer_sequence = 2},
+        EO_ERR_TIMEOUT, "ncclAllGather has been in progress");
     r = run;
     r.adopts = true;
     r.fault = NEVER_OPENS;

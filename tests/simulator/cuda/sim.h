@@ -82,6 +82,7 @@ struct sim_config {
     int nccl_version;      /* [NCCL_VERSION_CODE of the header] */
     bool nccl_keeps_no_order; /* SCHEDULED: kernels of two communicators may start in any order, as without
                                  NCCL_LAUNCH_ORDER_IMPLICIT: two that nothing orders are a violation */
+    uint32_t nccl_room; /* [any] a non-blocking communicator issues nothing to a stream where so much is still to run */
     bool nccl_no_symmetric; /* registering a window succeeds and gives none */
     uint32_t peer_comm, peer_rank, peer_sequence; /* of `peer` */
     enum sim_peer peer;

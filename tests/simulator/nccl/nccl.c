@@ -270,6 +270,16 @@ bool sim_peer_is_gone(const struct sim_comm *comm, uint64_t sequence)
            sequence >= sim.config.peer_sequence;
 }
 
+/* As launches in the driver. */
+static bool has_room(const struct sim_comm *comm)
+{
+    uint32_t count = 0;
+    const struct sim_op *op = comm->late_count ? comm->late[0].stream->head : NULL;
+    for (; op && sim.config.nccl_room; op = atomic_load(&op->next))
+        count++;
+    return count == 0 || count < sim.config.nccl_room;
+}
+
 /* What a thread of NCCL's does. */
 static void issue_late(struct sim_comm *comm)
 {
@@ -309,7 +319,10 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t *state)
     } else if (comm->late_failure != ncclSuccess) {
         *state = comm->late_failure;
     } else if (comm->polls_left > 0) {
-        if (--comm->polls_left == 0)
+        sim_let_run(sim.config.nccl_room > 0);
+        if (--comm->polls_left == 0 && !has_room(comm))
+            comm->polls_left = 1;
+        if (comm->polls_left == 0)
             issue_late(comm);
         *state = ncclInProgress;
     } else if (comm->issued > 0 && sim_peer_is_gone(comm, comm->issued - 1) && ++comm->error_polls > 2) {
@@ -371,6 +384,23 @@ static ncclResult_t await_others(const struct sim_comm *comm)
             if (!sim_pause(&patience))
                 return ncclSystemError;
     return ncclSuccess;
+}
+
+/* Abort joins it first. */
+static void await_thread(struct sim_comm *comm)
+{
+    struct sim_patience patience = {0};
+    while (!has_room(comm) && sim.broken == cudaSuccess) {
+        sim_let_run(1);
+        if (!sim_pause(&patience)) {
+            sim_violate(
+                "hang: ncclCommAbort on rank %u joins a thread that waits for room behind another communicator: abort that "
+                "first",
+                comm->rank);
+            break;
+        }
+    }
+    comm->late_count = 0;
 }
 
 /* With its flag set its own collectives end, but those that come after another communicator's come after that. */
@@ -446,7 +476,7 @@ ncclResult_t ncclCommAbort(ncclComm_t handle)
         NCCL_END(ncclInvalidArgument);
     }
     comm->aborted = true;
-    comm->late_count = 0;
+    await_thread(comm);
     if (comm->child) /* the split ends, without success: what it gives is aborted by itself */
         *comm->child_at = (ncclComm_t)(void *)comm->child;
     comm->child = NULL;
@@ -573,7 +603,7 @@ static ncclResult_t collective(enum sim_collective_kind kind, const void *send, 
     if (count == 0 || comm->clique->rank_count == 1)
         return sim_collective_issue(&wanted, stream);
     if (self->group_depth == 0) {
-        if (!comm->non_blocking || sim_mix(sim.config.seed, comm->issued) % 3 == 0)
+        if (!comm->non_blocking || (!sim.config.nccl_room && sim_mix(sim.config.seed, comm->issued) % 3 == 0))
             return sim_collective_issue(&wanted, stream); /* NCCL's thread was as fast as that */
         add_late(comm, &(const struct sim_grouped){wanted, stream});
         return ncclInProgress;
