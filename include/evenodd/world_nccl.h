@@ -41,7 +41,7 @@ typedef struct eo_world_nccl_params {
     bool launch_order_is_implicit; /* [false] NCCL_LAUNCH_ORDER_IMPLICIT=1 is set; else gathers and reductions of one rank
                                    run one by one */
     uint32_t timeout_ms;        /* [60000] the longest that this rank waits for others, joining and in one collective; for a
-                                   captured step by four times the longest one longer */
+                                   captured step by four times the longest one longer, closing by 10 s longer */
     const eo_log *log;          /* [silence] copied */
 } eo_world_nccl_params;
 #define eo_world_nccl_params(...) EO_PARAMS(eo_world_nccl_params, __VA_ARGS__)
@@ -55,8 +55,8 @@ typedef struct eo_world_nccl_info {
                                             collectives run first */
     uint64_t registered_bytes, register_ns;
     uint64_t outside_count; /* collectives on memory that is not registered: they run as plain kernels */
-    bool must_exit;         /* after a failure: work is stuck on the GPU, and nothing can end it. Destroying runtime and
-                               world does not hang, but leaves all of it; end the process without destructors (_exit) */
+    bool must_exit;         /* after a failure: work is stuck on the GPU or in NCCL, and nothing can end it. Destroying runtime
+                               and world does not hang, but leaves all of it; end the process without destructors (_exit) */
 } eo_world_nccl_info;
 
 #ifdef __cplusplus
