@@ -2,7 +2,7 @@
  *
  * The first failure of a family of groups, and its end: what all of NCCL's files need of each other.
  */
-#include <errno.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,6 +74,8 @@ eo_status eo_nccl_settle(struct eo_group *group, ncclComm_t comm, ncclResult_t r
                                 group->rank, group->params.rank_count, label, call, group->params.timeout_ms);
         if (waited.counted_ns > SPIN_NS)
             eo_pause();
+        else
+            (void)sched_yield(); /* a thread of NCCL's is awaited, and may need this very core */
     }
     return result == ncclSuccess ? EO_OK : eo_nccl_fail_call(group, comm, result, call, label);
 }
@@ -100,8 +102,7 @@ struct ending {
     ncclResult_t result;
 };
 
-/* Those that are at a call come last: NCCL joins its thread there first, which may wait for room behind the kernels of others.
- */
+/* Who is at a call comes last: NCCL joins its thread there first, and that may wait for room behind the others' kernels. */
 static void put_busy_last(struct ending *work)
 {
     uint32_t idle_count = 0;
@@ -117,7 +118,7 @@ static void put_busy_last(struct ending *work)
 }
 
 /* In one group, so that all have their flags before one is waited for: the kernels of the first may come after one of the
- * second, which looks at the flag of the second. */
+ * second, which looks at the flag of the second (NVIDIA/nccl#1013). */
 static void *end_all(void *arg)
 {
     struct ending *work = arg;
@@ -188,9 +189,8 @@ static bool end_within(uint64_t limit_ms, const struct eo_group *root, ncclResul
 
 void eo_nccl_destroy(struct eo_group *group, ncclComm_t comm)
 {
-    static const char text[] =
-        "rank %u of %u, 'close': ncclCommDestroy has not returned within %llu ms: a rank of this machine "
-        "has not closed its world; end the process at once, without its destructors";
+    static const char text[] = "rank %u of %u, 'close': ncclCommDestroy has not returned within %llu ms: a rank of this machine "
+                               "has not closed its world; end the process at once, without its destructors";
     /* A rank that waits for this one in a collective gives up by its deadline, and closes then. */
     const uint64_t limit_ms = (uint64_t)group->params.timeout_ms + GIVE_UP_MS;
     ncclResult_t result;
