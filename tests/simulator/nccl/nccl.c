@@ -280,11 +280,18 @@ static bool has_room(const struct sim_comm *comm)
     return count == 0 || count < sim.config.nccl_room;
 }
 
+static uint64_t capture_of(const struct sim_stream *stream)
+{
+    return stream->capture ? stream->capture->id : 0;
+}
+
 /* What a thread of NCCL's does. */
 static void issue_late(struct sim_comm *comm)
 {
     for (uint32_t i = 0; i < comm->late_count && comm->late_failure == ncclSuccess; i++)
-        comm->late_failure = sim_collective_issue(&comm->late[i].collective, comm->late[i].stream);
+        comm->late_failure = capture_of(comm->late[i].stream) == comm->late[i].capture
+                                 ? sim_collective_issue(&comm->late[i].collective, comm->late[i].stream)
+                                 : ncclUnhandledCudaError;
     comm->late_count = 0;
 }
 
@@ -600,12 +607,13 @@ static ncclResult_t collective(enum sim_collective_kind kind, const void *send, 
         return comm->clique->failure;
     const struct sim_collective wanted = {.comm = comm, .kind = kind, .send = send, .recv = recv, .count = count,
                                           .type = type, .op = op, .root = root};
+    const struct sim_grouped grouped = {wanted, stream, capture_of(stream)};
     if (count == 0 || comm->clique->rank_count == 1)
         return sim_collective_issue(&wanted, stream);
     if (self->group_depth == 0) {
         if (!comm->non_blocking || (!sim.config.nccl_room && sim_mix(sim.config.seed, comm->issued) % 3 == 0))
             return sim_collective_issue(&wanted, stream); /* NCCL's thread was as fast as that */
-        add_late(comm, &(const struct sim_grouped){wanted, stream});
+        add_late(comm, &grouped);
         return ncclInProgress;
     }
     if (self->grouped_count == self->grouped_capacity) {
@@ -614,7 +622,7 @@ static ncclResult_t collective(enum sim_collective_kind kind, const void *send, 
         if (!self->grouped)
             abort();
     }
-    self->grouped[self->grouped_count++] = (struct sim_grouped){wanted, stream};
+    self->grouped[self->grouped_count++] = grouped;
     return ncclSuccess;
 }
 

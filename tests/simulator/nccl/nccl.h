@@ -85,6 +85,7 @@ struct sim_window {
 struct sim_grouped {
     struct sim_collective collective;
     struct sim_stream *stream;
+    uint64_t capture; /* the stream's; 0: none */
 };
 
 void sim_collectives_reset(void);
