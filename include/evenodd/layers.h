@@ -59,7 +59,8 @@ EO_EXPORT const char *eo_transformer_preset_name(uint32_t index); /* NULL past t
 typedef enum eo_recompute {
     EO_RECOMPUTE_NONE,  /* keep everything backward needs */
     EO_RECOMPUTE_CHEAP, /* no matrix product: norms of heads (qk_norm) again, and on GPUs GPT-2's GELU. Other norms and activation
-                           functions are not kept in any case: the kernels of their gradients give them again */
+                           functions are not kept in any case, but for the norm of the first half that adapters train: the
+                           kernels of their gradients give them again */
     EO_RECOMPUTE_BLOCKS,/* the first `recompute_blocks` blocks keep only their input */
 } eo_recompute;
 

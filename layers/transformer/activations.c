@@ -58,15 +58,16 @@ static eo_status add_kept(eo_transformer *t, const char *name, uint64_t bytes, e
     return EO_OK;
 }
 
-static eo_status add_recomputed(eo_transformer *t, const char *name, uint64_t bytes, uint32_t position,
-                                struct tensor_buffers *out)
+static eo_status add_passing(eo_transformer *t, const char *name, uint64_t bytes, uint32_t position, uint32_t *out)
+{
+    return add_bytes(t, name, bytes, EO_CATEGORY_SCRATCH, forward_of(position), forward_of(position), out);
+}
+
+static eo_status add_again(eo_transformer *t, const char *name, uint64_t bytes, uint32_t position, uint32_t *out)
 {
     char again[EO_NAME_MAX + 8];
     snprintf(again, sizeof(again), "%s.again", name);
-    EO_TRY(add_bytes(t, name, bytes, EO_CATEGORY_SCRATCH, forward_of(position), forward_of(position),
-                      &out->forward));
-    return add_bytes(t, again, bytes, EO_CATEGORY_SCRATCH, recompute_of(position), backward_of(position),
-                      &out->backward);
+    return add_bytes(t, again, bytes, EO_CATEGORY_SCRATCH, recompute_of(position), backward_of(position), out);
 }
 
 /* Inner is made again from raw, which then keeps v too. */
@@ -193,6 +194,19 @@ static const char *tensor_name(const eo_transformer *t, const struct half *half,
     return "";
 }
 
+/* The row of an earlier half of the position for what lives in the forward pass alone: halves run one after the other. */
+static uint32_t find_passing(const eo_transformer *t, uint32_t h, enum half_tensor tensor, uint64_t bytes)
+{
+    while (!is_first_of_position(t, h)) {
+        const struct half *before = &t->halves[--h];
+        const struct tensor_buffers *buffers = &before->tensor[tensor];
+        if (buffers->forward != NO_BUFFER && buffers->backward != buffers->forward &&
+            eo_half_tensor_bytes(t, before, tensor, token_rows(t)) == bytes)
+            return buffers->forward;
+    }
+    return NO_BUFFER;
+}
+
 static eo_status add_half_tensors(eo_transformer *t, uint32_t h)
 {
     struct half *half = &t->halves[h];
@@ -205,14 +219,15 @@ static eo_status add_half_tensors(eo_transformer *t, uint32_t h)
         char name[EO_NAME_MAX];
         snprintf(name, sizeof(name), "block.%u.%s.%s", h / 2, half->attention ? "attention" : "mlp",
                  tensor_name(t, half, tensor));
-        if (!is_read_later(t, half, tensor)) {
-            EO_TRY(add_bytes(t, name, bytes, EO_CATEGORY_SCRATCH, forward_of(half->position), forward_of(half->position),
-                             &buffers->forward));
-        } else if (is_kept(t, half, tensor)) {
+        if (is_read_later(t, half, tensor) && is_kept(t, half, tensor)) {
             EO_TRY(add_kept(t, name, bytes, forward_of(half->position), backward_of(half->position), buffers));
-        } else {
-            EO_TRY(add_recomputed(t, name, bytes, half->position, buffers));
+            continue;
         }
+        buffers->forward = find_passing(t, h, tensor, bytes);
+        if (buffers->forward == NO_BUFFER)
+            EO_TRY(add_passing(t, name, bytes, half->position, &buffers->forward));
+        if (is_read_later(t, half, tensor))
+            EO_TRY(add_again(t, name, bytes, half->position, &buffers->backward));
     }
     return EO_OK;
 }
@@ -231,7 +246,8 @@ static eo_status add_stream(eo_transformer *t)
         else
             snprintf(name, sizeof(name), "block.%u.%s.input", h / 2, t->halves[h].attention ? "attention" : "mlp");
         if (writer == reader && t->halves[h].recompute) {
-            EO_TRY(add_recomputed(t, name, bytes, reader, &t->stream[h]));
+            EO_TRY(add_passing(t, name, bytes, reader, &t->stream[h].forward));
+            EO_TRY(add_again(t, name, bytes, reader, &t->stream[h].backward));
         } else {
             EO_TRY(add_kept(t, name, bytes, forward_of(writer), backward_of(reader), &t->stream[h]));
         }

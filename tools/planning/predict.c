@@ -6,11 +6,11 @@
 #include <string.h>
 
 /* Element-wise bytes of a block's pass over a token, in widths of the model and of the MLP, counted over norms, residuals and
- * activations as read and written once each. The MLP's activation comes with its gradient. Made again by itself: q and k behind
- * the norms of heads, and GELU's result on GPUs. */
+ * activations as read and written once each. Norms and the MLP's activation come again with their gradients. Made again by
+ * itself: q and k behind the norms of heads, and GELU's result on GPUs. */
 static const struct {
     double width, mlp;
-} forward_bytes = {14, 3}, backward_bytes = {24, 6}, heads_bytes = {4, 0}, gelu_bytes = {0, 2};
+} forward_bytes = {14, 3}, backward_bytes = {26, 6}, gelu_bytes = {0, 2};
 
 enum { COPY_LATENCY_US = 100 };
 
@@ -65,11 +65,13 @@ static double recompute_seconds(const struct prediction *p, uint32_t position)
     const double tried = p->is_tried ? p->rates->tried.block_recompute_s * p->tokens * p->blocks : 0;
     if (is_recomputed(p, position))
         return tried > 0 ? tried : forward_seconds(p);
-    const bool is_gelu_apart = p->config->family == EO_FAMILY_GPT2 && strcmp(p->settings->device, "cpu") != 0;
     if (p->settings->recompute != EO_RECOMPUTE_CHEAP)
         return 0;
-    return (p->config->qk_norm ? elementwise_seconds(p, heads_bytes.width, heads_bytes.mlp) : 0) +
-           (is_gelu_apart ? elementwise_seconds(p, gelu_bytes.width, gelu_bytes.mlp) : 0);
+    const double q = (double)p->config->head_count * p->config->head_size,
+                 kv = (double)p->config->kv_head_count * p->config->head_size;
+    const double heads = 2 * (q + 2 * kv) + 2 * (q + kv); /* the norms copy v, too; then rotary positions */
+    return (tool_recomputes_heads(p->config) ? elementwise_seconds(p, heads / p->config->width, 0) : 0) +
+           (tool_recomputes_gelu(p->config, p->settings) ? elementwise_seconds(p, gelu_bytes.width, gelu_bytes.mlp) : 0);
 }
 
 static double embedding_seconds(const struct prediction *p, eo_operation_kind kind)

@@ -385,6 +385,10 @@ void tool_job_tell_model(const struct tool_job *job)
         fprintf(stderr, "%s %s\n", i == 0 ? "the config leaves unset:" : "                        ", c->defaults[i]);
     if (c)
         tool_model_config_tell(c, c->source, job->options->init_path, job->options->plan.dropout);
+    if (job->options->plan.recompute == EO_RECOMPUTE_CHEAP && !tool_recomputes_heads(&job->config) &&
+        !tool_recomputes_gelu(&job->config, &job->options->plan))
+        fprintf(stderr, "%s: --recompute cheap saves nothing here: what is cheap of this model is not kept in any case\n",
+                program_invocation_short_name);
     if (job->import.adapter_dropout > 0)
         fprintf(stderr, "%s: %s: lora_dropout %g is not taken: adapters are trained without dropout of their own\n",
                 program_invocation_short_name, job->options->adapter_path, job->import.adapter_dropout);

@@ -451,6 +451,19 @@ def nccl_world(r):
                          env={"NCCL_LAUNCH_ORDER_IMPLICIT": "1", "NCCL_NVLS_ENABLE": "0"})
             if has_trained(r, line, done):
                 expect_near(r, line, "alone", "nccl", limit, s.few)
+    for graph in ("off", "on"):  # a rank is killed in the middle: the others end, and it is named
+        line = f"3 ranks over NCCL, one killed, graph {graph}"
+        if not r.program("evenodd-launch"):
+            r.note("not measured", line, "there is no evenodd-launch")
+            continue
+        done = r.run(40, "sh", "-c", '"$@" & sleep 8; kill -9 "$(cat "$PIDS/pid.1")"; wait $!', "-",
+                     r.program("evenodd-launch"), "-n", "3", "sh", "-c",
+                     'echo $$ >"$PIDS/pid.$EVENODD_RANK"; NCCL_HOSTID=node-$EVENODD_RANK exec "$@"', "-",
+                     r.program("train") or "train", *f"--device cuda --model {s.small[0]} --dtype bf16 --seq {s.seq} --batch 1 "
+                     f"--steps 1000000 --sample 0 --hash off --peak-seconds 0 --rank-timeout 8 --graph {graph}".split(),
+                     "--text", source_text(r), env={"NCCL_LAUNCH_ORDER_IMPLICIT": "1", "NCCL_NVLS_ENABLE": "0", "PIDS": r.work})
+        named = "rank 1" in done.text and done.took < 30
+        r.expect(not done.ok and not done.not_tried and named, line, done.reason)
 
 
 def attention(r):

@@ -61,7 +61,7 @@ const struct argp_option tool_memplan_options[] = {
     {"budget-may-change-bits", KEY_MAY_CHANGE_BITS, NULL, 0, "with --budget: choose the pieces of the head too", 2},
     {"rates", KEY_RATES, "FILE.json", 0, "with --budget: speeds of a rank, as train takes them", 2},
     {"recompute", KEY_RECOMPUTE, "WHAT", 0,
-     "recompute in backward: none, cheap (norms of heads, GELU on GPUs), all, or the first N "
+     "recompute in backward: none, cheap (no matrix product), all, or the first N "
      "blocks [none]",
      2},
     {"granularity", KEY_GRANULARITY, "UNIT", 0,

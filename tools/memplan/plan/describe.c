@@ -99,11 +99,18 @@ static eo_status add_kept(struct tool_description *d, const char *name, uint64_t
         .persistent = true}, NULL);
 }
 
-/* Of the position at hand and its forward pass alone. */
+/* Of the position at hand and its forward pass alone: one for all its halves, which run one after the other. */
 static eo_status add_passing(struct tool_description *d, uint32_t block, const char *part, const char *name, uint64_t bytes)
 {
     const eo_moment forward = {EO_PASS_FORWARD, d->position};
     char text[EO_NAME_MAX];
+    for (uint32_t i = 0; i < d->passing_count; i++)
+        if (d->passing[i].bytes == bytes && strcmp(d->passing[i].name, name) == 0)
+            return EO_OK;
+    if (d->passing_count < sizeof(d->passing) / sizeof(d->passing[0])) {
+        d->passing[d->passing_count].name = name;
+        d->passing[d->passing_count++].bytes = bytes;
+    }
     snprintf(text, sizeof(text), "block.%u.%s.%s", block, part, name);
     return add_row(d, text, bytes, EO_CATEGORY_SCRATCH, forward, forward);
 }
@@ -114,6 +121,7 @@ static eo_status add_tensor(struct tool_description *d, uint32_t block, const ch
 {
     const eo_moment forward = {EO_PASS_FORWARD, d->position}, recompute = {EO_PASS_RECOMPUTE, d->position};
     const eo_moment backward = {EO_PASS_BACKWARD, d->position};
+    const bool is_input = strcmp(name, "input") == 0; /* which the next half reads: it has its own */
     char text[EO_NAME_MAX], again[EO_NAME_MAX + 8];
     snprintf(text, sizeof(text), "block.%u.%s.%s", block, part, name);
     if (!d->recompute && !(cheap && d->settings->recompute == EO_RECOMPUTE_CHEAP))
@@ -121,7 +129,8 @@ static eo_status add_tensor(struct tool_description *d, uint32_t block, const ch
     if (keeps) /* what experts of their own layer are made again from */
         return add_kept(d, text, bytes, forward);
     snprintf(again, sizeof(again), "%s.again", text);
-    EO_TRY(add_row(d, text, bytes, EO_CATEGORY_SCRATCH, forward, forward));
+    EO_TRY(is_input ? add_row(d, text, bytes, EO_CATEGORY_SCRATCH, forward, forward)
+                    : add_passing(d, block, part, name, bytes));
     return add_row(d, again, bytes, EO_CATEGORY_SCRATCH, recompute, backward);
 }
 
@@ -147,9 +156,9 @@ static eo_status add_block_rows(struct tool_description *d, uint32_t block, enum
             (row->cut ? d->rows : d->stream_rows) * row->width * (row->bytes ? row->bytes : d->element_bytes);
         if (part != (row->routed && has_apart(d, block) ? PART_EXPERTS : row->in_mlp ? PART_MLP : PART_ATTENTION))
             continue;
-        EO_TRY(is_remade(d, block, row)
-                   ? add_passing(d, block, half, row->name, bytes)
-                   : add_tensor(d, block, half, row->name, row->cheap, row->routes && has_apart(d, block), bytes));
+        EO_TRY(is_remade(d, block, row) ? add_passing(d, block, half, row->name, bytes)
+                                        : add_tensor(d, block, half, row->name, row->cheap && !row->norm,
+                                                     row->routes && has_apart(d, block), bytes));
     }
     return EO_OK;
 }
@@ -171,6 +180,7 @@ static eo_status add_scratch(struct tool_description *d, uint32_t block, const c
 static eo_status add_position(struct tool_description *d, const char *name, uint32_t *layer)
 {
     EO_TRY(eo_model_add_layer(d->model, &(eo_layer_params){.name = name}, layer));
+    d->passing_count = 0;
     return eo_model_add_position(d->model, &(eo_position_params){.layer = *layer}, &d->position);
 }
 
@@ -200,6 +210,7 @@ static eo_status add_experts(struct tool_description *d, uint32_t block)
     uint32_t layer;
     snprintf(name, sizeof(name), "block.%u.experts", block);
     EO_TRY(eo_model_add_layer(d->model, &(eo_layer_params){.name = name, .parts = d->expert_parts}, &layer));
+    d->passing_count = 0;
     EO_TRY(eo_model_add_position(d->model, &(eo_position_params){.layer = layer}, &d->position));
     EO_TRY(add_block_parameters(d, layer, block, PART_EXPERTS));
     EO_TRY(add_block_rows(d, block, PART_EXPERTS));

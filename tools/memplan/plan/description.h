@@ -5,6 +5,7 @@
 #ifndef EO_TOOLS_MEMPLAN_PLAN_DESCRIPTION_H
 #define EO_TOOLS_MEMPLAN_PLAN_DESCRIPTION_H
 
+#include "tools/memplan/plan/block_rows.h"
 #include "tools/memplan/plan/plan.h"
 
 struct tool_description {
@@ -21,6 +22,11 @@ struct tool_description {
     uint64_t stream_rows;            /* of `rows`, those of the residual stream that lie on this rank */
     uint32_t position, in_flight;    /* micro-batches of the chunk at hand */
     bool recompute;                  /* of the block at hand */
+    struct {
+        const char *name;
+        uint64_t bytes;
+    } passing[4 * TOOL_BLOCK_ROWS_MAX]; /* rows of the position at hand that live in its forward pass alone */
+    uint32_t passing_count;
     bool is_first, is_last;          /* stage */
     uint32_t expert_parts;           /* above 1: experts are layers of their own, shared by fewer ranks */
 };

@@ -300,16 +300,20 @@ void tool_answer_remedies(const struct tool_model_config *config, const struct t
         fits = add_if_fits(&r, &s, "--batch %u", s.plan.batch);
     }
     static const char *const words[] = {"", " --recompute all", " --recompute all --batch 1"};
-    for (int way = 0; way < (given->plan.batch > 1 ? 3 : 2); way++) { /* with more ranks; the last way with as many, too */
+    uint32_t most =
+        TOOL_PLAN_RANKS_MAX; /* a second way is worth its words where it needs fewer; the third where no other fits */
+    for (int way = 0; way < (given->plan.batch > 1 && most == TOOL_PLAN_RANKS_MAX ? 3 : 2); way++) {
         bool fits = false;
         s = *given;
         if (way > 0)
             set_recompute(&s, EO_RECOMPUTE_BLOCKS);
         s.plan.batch = way == 2 ? 1 : s.plan.batch;
-        for (s.plan.ranks *= way == 2 ? 1 : 2; s.plan.ranks <= TOOL_PLAN_RANKS_MAX && !fits; s.plan.ranks *= 2)
+        for (s.plan.ranks *= way == 2 ? 1 : 2; s.plan.ranks <= most && !fits;
+             s.plan.ranks *= 2) { /* the last way: as many, too */
             fits = add_if_fits(&r, &s, "--ranks %u%s", s.plan.ranks, words[way]);
-        if (fits)
-            break;
+            if (fits)
+                most = s.plan.ranks / 2;
+        }
     }
     if (try_settings(config, given, global_batch, &total) && r.used < bytes)
         snprintf(text + r.used, bytes - r.used, "%sa device with %.1f GiB for it", r.used ? ", " : "", tool_gib(total));

@@ -375,7 +375,7 @@ static void print_fit(FILE *out, const struct tool_memplan_view *view)
         point_text(fit, &fit->neighbour, neighbour, sizeof(neighbour));
     fprintf(out, "\n  %s: %s; %s (%u plan%s)\n", tool_fit_name(fit->kind), answer, neighbour, fit->plan_count,
             tool_plural(fit->plan_count));
-    if (fit->kind == TOOL_FIT_MIN_RECOMPUTE)
+    if (fit->kind == TOOL_FIT_MIN_RECOMPUTE && fit->has_cheap)
         fprintf(out, "    --recompute cheap (no product again), %s\n",
                 fit->cheap_fits ? "fits too" : "does not fit");
     if (fit->note[0])

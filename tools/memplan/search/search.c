@@ -341,12 +341,15 @@ static void search_recompute(struct tool_search *s)
     s->settings->plan.recompute = EO_RECOMPUTE_CHEAP;
     struct tool_memplan memplan;
     struct tool_problem problem;
+    uint64_t cheap_bytes = UINT64_MAX;
     if (tool_memplan_create(&memplan, s->config, s->settings, &problem) >= 0) {
-        fit->cheap_fits = memplan.total_bytes <= fit->capacity_bytes;
+        cheap_bytes = memplan.total_bytes;
         tool_memplan_fini(&memplan);
     }
     fit->plan_count++;
     struct tool_fit_point all = tool_search_try(s, high), none = tool_search_try(s, 0);
+    fit->has_cheap = none.known && cheap_bytes < none.total_bytes;
+    fit->cheap_fits = cheap_bytes <= fit->capacity_bytes;
     if (tool_search_fits(s, &none)) {
         fit->found = true;
         fit->answer = none;

@@ -33,7 +33,7 @@ struct tool_fit {
     enum tool_fit_kind kind;
     bool found;
     struct tool_fit_point answer, neighbour; /* neighbour: does not fit, or is refused */
-    bool cheap_fits;                       /* min-recompute: --recompute cheap does */
+    bool has_cheap, cheap_fits;            /* min-recompute: --recompute cheap saves something; it does */
     uint64_t capacity_bytes;               /* less the headroom */
     uint32_t plan_count;
     struct tool_memplan_settings settings; /* best: those of the answer, or of the neighbour where nothing fits */
