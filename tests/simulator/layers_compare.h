@@ -18,7 +18,8 @@ struct transformer_settings settings_of(uint32_t which);
 struct transformer_result run_simulated(const struct transformer_settings *settings, uint64_t seed);
 struct transformer_result run_reference(const struct transformer_settings *settings);
 bool same_bits(const struct transformer_result *a, const struct transformer_result *b);
-bool is_close(const struct transformer_result *device, const struct transformer_result *host, eo_dtype dtype);
+bool is_close(const struct transformer_result *device, const struct transformer_result *host,
+              const struct transformer_settings *settings);
 void check_close(const struct transformer_settings *settings, const struct transformer_result *device);
 /* Another schedule, a graph, dynamic memory, recompute, halves of blocks: the same bits. */
 void compare(const struct transformer_settings *settings, uint64_t seed);

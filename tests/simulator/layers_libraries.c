@@ -133,7 +133,7 @@ void cudnn_cases(void)
             sim_start(&(struct sim_config){.seed = 24, .device_bytes = 512u << 20, .quiet = true});
             transformer_train(&grouped, &device);
             const bool told = device.status < 0 || sim_violation_count() > 0 || sim_cudnn_counts().refused > 0;
-            CHECK(told || (!forgotten && !is_close(&device, &host, grouped.dtype)), "tensor %d: %s is not found", (int)id,
+            CHECK(told || (!forgotten && !is_close(&device, &host, &grouped)), "tensor %d: %s is not found", (int)id,
                   forgotten ? "an id that a pack lacks" : "a wrong stride");
             CHECK(!forgotten || strstr(device.error, "cudnn"), "tensor %d: '%s'", (int)id, device.error);
         }
