@@ -308,12 +308,22 @@ static void subject_close(struct subject *s)
  *
  * The farthest of these runs is the measure. Over 70,000 gradients of fp32, other orders of the same kernels were within 0.9 of
  * it, other kernels within 1.9 (of both sides' farthest); over 80,000 of bf16 within 3.2, by three moves. Hence ROOM.
+ *
+ * A first order there must be. A norm of one degree of freedom (LayerNorm of two elements, RMSNorm of one) is a step from -1 to
+ * 1 as wide as sqrt(eps) = 0.003. Numbers of bf16 near 1 lie 0.004 to 0.008 apart: they meet its slope, of 316, or miss it. Of
+ * such cases finite numbers are asked, no more.
  */
 enum { DIRECTED = 3, NUDGES = 6, ROOM = 4 };
 
 static int ways_of(const struct subject *s)
 {
     return s->dtype == EO_DTYPE_BF16 ? NUDGES : DIRECTED;
+}
+
+static double least_rounding(const struct transformer_case *c)
+{
+    const bool is_step = c->params.config.width <= (c->params.config.family == EO_FAMILY_GPT2 ? 2 : 1);
+    return is_step && c->params.dtype == EO_DTYPE_BF16 ? 1e30 : 0;
 }
 
 static uint64_t elements_of(const struct subject *s, uint32_t k)
@@ -374,7 +384,9 @@ static bool subject_measure(struct subject *s, const struct transformer_case *c,
     float **kept = calloc(s->parameter_count, sizeof(*kept));
     bool good = true;
     s->rounding = calloc(s->parameter_count, sizeof(*s->rounding));
+    s->loss_rounding = least_rounding(c);
     for (uint32_t k = 0; k < s->parameter_count; k++) {
+        s->rounding[k] = least_rounding(c);
         kept[k] = malloc(elements_of(s, k) * sizeof(float));
         memcpy(kept[k], fake_gradients(s->runtime, k), elements_of(s, k) * sizeof(float));
     }
@@ -436,7 +448,7 @@ static bool decoder_agrees(const struct transformer_case *c, struct subject *s, 
     bool good = eo_decoder_create(&decoder, s->transformer, s->runtime, TEAM) == EO_OK || TELL("no decoder");
     for (uint32_t done = 0, p = 0; good && done < count; p++) {
         const uint32_t piece = pieces[p % 5] < count - done ? pieces[p % 5] : count - done;
-        double rounding = 0;
+        double rounding = least_rounding(c);
         good = eo_decoder_run(decoder, teams[TEAM - 1], c->tokens + done, piece, got) == EO_OK || TELL("the decoder ends");
         done += piece;
         good = good && (eo_transformer_logits(s->transformer, s->runtime, team, c->tokens, done - 1, expected) == EO_OK ||
@@ -581,9 +593,9 @@ int main(int argc, char **argv)
     }
     run_seeds(teams, first, argc == 1 ? SHORT_COUNT : count);
     if (argc == 1) {
-        /* Norms of two elements that are nearly equal, in fp32 and in bf16; gradients of zero, of a single key. */
-        static const uint64_t badly_conditioned[] = {331, 5001613, 79000891, 600000340, 81001107};
-        for (int i = 0; i < 5; i++)
+        /* Norms of width 2, in fp32 and in bf16; gradients that are zero, of a single key. */
+        static const uint64_t badly_conditioned[] = {331, 5001613, 79000891, 700000479, 600000340, 81001107};
+        for (int i = 0; i < 6; i++)
             run_seeds(teams, badly_conditioned[i], 1);
         faults_are_found(teams);
     }
