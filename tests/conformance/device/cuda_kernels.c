@@ -225,7 +225,8 @@ static void norm_forward(eo_dtype d, const struct size *s, bool centered, bool b
     expect_equal("norm_forward, out", &n.out, tolerance_of(d, s->width));
     expect_equal("norm_forward, rstd", &n.rstd, tolerance_of(EO_DTYPE_FP32, s->width));
     if (centered)
-        expect_equal("norm_forward, mean", &n.mean, tolerance_of(EO_DTYPE_FP32, s->width));
+        expect_equal_of_terms("norm_forward, mean", &n.mean, tolerance_of(EO_DTYPE_FP32, s->width),
+                              row_sizes(branch ? &n.sum : &n.residual));
     expect_that(device_hash(&n.out) == device_hash(&n.again), "norm_backward gives other bits of the norm than norm_forward");
     part_end("norm_forward");
 }
@@ -313,6 +314,30 @@ static void norm_backwards(void)
     }
 }
 
+/* An element of the gradient is rstd times the difference of g, the gradient times the weight, and its part along x. Of heads
+ * of two elements little may be left. */
+static double *head_norm_terms(const struct tensor *gradient, const struct tensor *in, const struct tensor *const weights[2],
+                               uint32_t heads, uint32_t size)
+{
+    double *terms = calloc(gradient->count, sizeof(*terms));
+    for (uint64_t row = 0; row < gradient->rows; row++)
+        for (uint64_t head = 0; head < gradient->width / size; head++) {
+            const struct tensor *weight = weights[head >= heads];
+            const uint64_t at = row * gradient->stride + head * size;
+            double squares = 1e-6 * size, squares_g = 0;
+            for (uint64_t i = 0; i < size; i++) {
+                const double x = eo_element_load(in->dtype, in->at[HOST], row * in->stride + head * size + i);
+                const double d = eo_element_load(gradient->dtype, gradient->at[HOST], at + i);
+                const double g = d * (double)eo_element_load(weight->dtype, weight->at[HOST], i);
+                squares += x * x;
+                squares_g += g * g;
+            }
+            for (uint64_t i = 0; i < size; i++)
+                terms[at + i] = sqrt(squares_g / squares);
+        }
+    return terms;
+}
+
 /* Heads of q, then of k, then what is copied; strides leave a gap, which nobody touches. */
 static void head_norm(struct eo_types t, uint64_t rows, uint32_t heads, uint32_t kv_heads, uint32_t size, uint64_t copied,
                       bool fp32_weights)
@@ -325,6 +350,8 @@ static void head_norm(struct eo_types t, uint64_t rows, uint32_t heads, uint32_t
     struct tensor out = tensor_strided(d, rows, width, stride, 0, 0), gradient = tensor_strided(d, rows, normed, stride, -1, 1);
     struct tensor q_gradient = tensor_unset(t.gradient, 1, size), k_gradient = tensor_unset(t.gradient, 1, size);
     const struct tensor sums = tensor_bytes(2 * eo_head_norm_parts(rows) * size * sizeof(float));
+    const struct tensor *const weights[2] = {&q_weight, &k_weight};
+    double *terms = head_norm_terms(&gradient, &in, weights, heads, size);
     ON_BOTH(side) {
         expect_status(sides.ops[side]->head_norm_forward(team_of(side), &(struct eo_head_norm){
             .types = t, .out = out.at[side], .in = in.at[side], .weight = {q_weight.at[side], k_weight.at[side]},
@@ -340,7 +367,7 @@ static void head_norm(struct eo_types t, uint64_t rows, uint32_t heads, uint32_t
             .head_size = size}), "head_norm_weights");
     }
     expect_equal("head_norm, out", &out, tolerance_of(d, size));
-    expect_equal("head_norm, in", &gradient, tolerance_of(d, size));
+    expect_equal_of_terms("head_norm, in", &gradient, tolerance_of(d, size), terms);
     /* Each summand has the rounding of its head's sum of squares. */
     expect_equal("head_norm, weight of q", &q_gradient, tolerance_of(t.gradient, rows * heads + size));
     expect_equal("head_norm, weight of k", &k_gradient, tolerance_of(t.gradient, rows * kv_heads + size));
@@ -415,20 +442,29 @@ static void loss(eo_dtype d, uint64_t rows, uint64_t vocabulary, bool backward)
 {
     const uint64_t stride = (vocabulary + 15) / 16 * 16 + 16;
     const uint64_t offset = sides.offset;
+    const float factor = 0.37F;
     struct tensor logits = tensor_strided(d, rows, vocabulary, stride, -8, 8);
     struct tensor targets = tensor_tokens(rows, (uint32_t)vocabulary);
     if (rows > 2)
         ((int32_t *)targets.at[HOST])[2] = -100; /* ignored */
+    if (rows == 3)
+        ((int32_t *)targets.at[HOST])[0] = (int32_t)vocabulary / 2;
     tensor_put(&targets, targets.at[HOST]);
     eo_element_store(d, logits.at[HOST], vocabulary / 2, 40); /* a row that is sure of itself */
     if (rows > 1 && vocabulary > 8)
         for (uint64_t i = 0; i < vocabulary - 1; i++) /* one that rules out nearly all */
             if ((int32_t)i != ((int32_t *)targets.at[HOST])[1])
                 eo_element_store(d, logits.at[HOST], stride + i, -INFINITY);
+    if (rows == 3) { /* both are right: all losses are small beside their logits */
+        const uint64_t target = stride + (uint64_t)((int32_t *)targets.at[HOST])[1];
+        eo_element_store(d, logits.at[HOST], stride + vocabulary - 1, -8);
+        eo_element_store(d, logits.at[HOST], target, 3);
+    }
     tensor_put(&logits, logits.at[HOST]);
     sides.offset = 0;
     struct tensor losses = tensor_unset(EO_DTYPE_FP32, 1, rows), sum = tensor_bytes(8);
     sides.offset = offset;
+    double *of_losses = terms_of_losses(&logits), *of_gradient = terms_of_loss_gradient(&logits, &targets, factor);
     const double start = 3.25;
     double total[SIDES];
     memcpy(sum.at[HOST], &start, sizeof(start));
@@ -436,10 +472,10 @@ static void loss(eo_dtype d, uint64_t rows, uint64_t vocabulary, bool backward)
     ON_BOTH(side)
         expect_status(sides.ops[side]->cross_entropy(team_of(side), &(struct eo_loss){
             .types = {d, d}, .logits = logits.at[side], .losses = losses.at[side], .loss_sum = sum.at[side],
-            .targets = targets.at[side], .stride = stride, .rows = rows, .vocabulary = vocabulary, .scale = 0.37F,
+            .targets = targets.at[side], .stride = stride, .rows = rows, .vocabulary = vocabulary, .scale = factor,
             .backward = backward}), "cross_entropy");
-    expect_equal("cross_entropy, losses", &losses, 1e-5);
-    expect_equal("cross_entropy, gradient", &logits, backward ? tolerance_of(d, 1) + 1e-5 : 0);
+    expect_equal_of_terms("cross_entropy, losses", &losses, 1e-5, of_losses);
+    expect_equal_of_terms("cross_entropy, gradient", &logits, backward ? tolerance_of(d, 1) + 1e-5 : 0, of_gradient);
     ON_BOTH(side)
         expect_status(sides.ops[side]->loss_add(team_of(side), (double *)sum.at[side], sum.at[side], 0.5), "loss_add");
     sides_copy(&total[DEVICE], sum.at[DEVICE], sizeof(double), cudaMemcpyDeviceToHost);

@@ -178,12 +178,8 @@ double root_mean_square(const struct tensor *t)
     return finite ? sqrt(sum / (double)finite) : 0;
 }
 
-void expect_equal(const char *what, const struct tensor *t, double tolerance)
-{
-    expect_equal_scaled(what, t, tolerance, root_mean_square(t));
-}
-
-void expect_equal_scaled(const char *what, const struct tensor *t, double tolerance, double scale)
+/* `terms` NULL: `scale` for each. */
+static void compare_sides(const char *what, const struct tensor *t, double tolerance, double scale, const double *terms)
 {
     void *device = fetched(t);
     double worst = 0;
@@ -191,12 +187,12 @@ void expect_equal_scaled(const char *what, const struct tensor *t, double tolera
     for (uint64_t i = 0; i < t->count; i++) {
         const bool between = i % t->stride >= t->width;
         const double a = eo_element_load(t->dtype, device, i), b = eo_element_load(t->dtype, t->at[HOST], i);
+        const double size = fabs(b) + (terms ? terms[i] : scale);
         const bool same = memcmp((char *)device + i * eo_dtype_bytes(t->dtype),
                                  tensor_at(t, HOST, i), eo_dtype_bytes(t->dtype)) == 0;
-        if (same || (!between && tolerance > 0 && fabs(a - b) <= tolerance * (fabs(b) + scale)) ||
-            (!between && isnan(a) && isnan(b)))
+        if (same || (!between && tolerance > 0 && fabs(a - b) <= tolerance * size) || (!between && isnan(a) && isnan(b)))
             continue;
-        const double error = fabs(a - b) / (fabs(b) + scale + 1e-30);
+        const double error = fabs(a - b) / (size + 1e-30);
         if (different++ == 0 || error > worst || !isfinite(a)) {
             worst = error;
             worst_at = i;
@@ -207,6 +203,65 @@ void expect_equal_scaled(const char *what, const struct tensor *t, double tolera
                 (double)eo_element_load(t->dtype, device, worst_at),
                 (double)eo_element_load(t->dtype, t->at[HOST], worst_at), worst, tolerance);
     free(device);
+}
+
+void expect_equal(const char *what, const struct tensor *t, double tolerance)
+{
+    compare_sides(what, t, tolerance, root_mean_square(t), NULL);
+}
+
+void expect_equal_scaled(const char *what, const struct tensor *t, double tolerance, double scale)
+{
+    compare_sides(what, t, tolerance, scale, NULL);
+}
+
+void expect_equal_of_terms(const char *what, const struct tensor *t, double tolerance, double *terms)
+{
+    compare_sides(what, t, tolerance, 0, terms);
+    free(terms);
+}
+
+double *row_sizes(const struct tensor *t)
+{
+    double *sizes = calloc(t->rows, sizeof(*sizes));
+    for (uint64_t row = 0; row < t->rows; row++) {
+        struct tensor one = *t;
+        one.at[HOST] = tensor_at(t, HOST, row * t->stride);
+        one.rows = 1;
+        sizes[row] = root_mean_square(&one);
+    }
+    return sizes;
+}
+
+double *terms_of_rows(const struct tensor *t)
+{
+    double *terms = calloc(t->count, sizeof(*terms)), *sizes = row_sizes(t);
+    for (uint64_t i = 0; i < t->count; i++)
+        terms[i] = sizes[i / t->stride];
+    free(sizes);
+    return terms;
+}
+
+double *terms_of_losses(const struct tensor *logits)
+{
+    double *terms = calloc(logits->rows, sizeof(*terms));
+    for (uint64_t i = 0; i < logits->count; i++) {
+        const double x = fabs((double)eo_element_load(logits->dtype, logits->at[HOST], i));
+        if (i % logits->stride < logits->width && isfinite(x))
+            terms[i / logits->stride] = fmax(terms[i / logits->stride], x);
+    }
+    return terms;
+}
+
+double *terms_of_loss_gradient(const struct tensor *logits, const struct tensor *targets, double scale)
+{
+    double *terms = calloc(logits->count, sizeof(*terms));
+    for (uint64_t row = 0; row < logits->rows; row++) {
+        const int32_t target = ((const int32_t *)targets->at[HOST])[row];
+        if (target >= 0)
+            terms[row * logits->stride + (uint64_t)target] = scale;
+    }
+    return terms;
 }
 
 /* ---- cases ---- */

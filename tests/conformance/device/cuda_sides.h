@@ -62,6 +62,19 @@ void tensor_put(const struct tensor *tensor, const void *bytes); /* of the host,
 void expect_equal(const char *what, const struct tensor *tensor, double tolerance);
 /* The same with another scale than the tensor's root mean square. */
 void expect_equal_scaled(const char *what, const struct tensor *tensor, double tolerance, double scale);
+/*
+ * The same where neither says how an element is rounded: `terms` is, of each element, the size of what it is the sum of. A sum
+ * that cancels has the rounding of its terms (Higham, Accuracy and Stability of Numerical Algorithms, 3.1 and 4.2). Frees them.
+ */
+void expect_equal_of_terms(const char *what, const struct tensor *tensor, double tolerance, double *terms);
+/* Of each row its root mean square, and the same for each element. */
+double *row_sizes(const struct tensor *tensor);
+double *terms_of_rows(const struct tensor *tensor);
+/* A row's loss is the difference of two numbers of up to its largest logit; words that are ruled out do not count. An element
+ * of the gradient is a probability, with a relative error; that of the target less 1, with one of 1's size. Of logits and
+ * targets as they are before. */
+double *terms_of_losses(const struct tensor *logits);
+double *terms_of_loss_gradient(const struct tensor *logits, const struct tensor *targets, double scale);
 double root_mean_square(const struct tensor *tensor); /* of the host's, without what is not finite */
 double tolerance_of(eo_dtype dtype, uint64_t sum_length); /* one rounding of the type, and a sum's */
 /* Bits of the device's side, to compare later runs with. */
