@@ -22,9 +22,21 @@ static struct {
     struct eo_exchange exchange;
 } started;
 
+/* The first error of the library in this process, where a case has no log of its own: why it bails. */
+static char heard[300];
+
+static void hear(void *user, eo_log_level level, const char *text)
+{
+    (void)user;
+    if (level == EO_LOG_ERROR && !heard[0])
+        snprintf(heard, sizeof(heard), ": %s", text);
+}
+
+static const eo_log listener = {.write = hear, .level = EO_LOG_ERROR};
+
 static _Noreturn void bail(const char *what)
 {
-    printf("Bail out! %s\n", what);
+    printf("Bail out! %s%s\n", what, heard);
     fflush(stdout);
     _exit(1);
 }
@@ -204,7 +216,7 @@ static struct eo_group_params group_params(const struct test_settings *settings)
                                     .timeout_ms = settings->timeout_ms ? settings->timeout_ms : 60000,
                                     .fabric_gigabytes_per_s = settings->fabric_gigabytes_per_s,
                                     .fabric_latency_us = settings->fabric_latency_us,
-                                    .log = settings->log};
+                                    .log = settings->log ? settings->log : &listener};
 }
 
 static void join_group(struct start *start)
