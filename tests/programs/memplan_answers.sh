@@ -145,6 +145,11 @@ result $? '... of train, too'
 run 2 'the model has only 4 blocks' --model tiny --recompute 5 && ! "$train" --model tiny --plan --recompute 5 >out 2>err &&
     grep -q 'the model has only 4 blocks' err
 result $? '... which refuses to recompute more blocks than there are, as memplan'
+"$train" --model llama-tiny --plan --recompute cheap >out 2>err && grep -q -- '--recompute cheap saves nothing here' err &&
+    "$train" --model qwen3-tiny --plan --recompute cheap >out 2>err && ! grep -q 'saves nothing' err &&
+    run 0 'min-recompute: ' --model llama-3-8b --seq 8192 --batch 4 --device H100 --fit min-recompute && ! grep -q 'cheap' out &&
+    run 0 ' --recompute cheap (no product again)' --model qwen3-8b --seq 8192 --batch 4 --device H100 --fit min-recompute
+result $? 'a cheap recompute is told where it saves nothing, and named where it saves something'
 run 0 'FITS, ' --model llama-3-8b --device H100 --fit max-batch --headroom 15% && grep -q 'max-batch: batch 4 fits' out &&
     grep -q 'headroom 11.9' out && run 0 'max-batch: batch 5 fits' --model llama-3-8b --device H100 --fit max-batch
 result $? 'headroom counts in a search'

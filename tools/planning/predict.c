@@ -70,7 +70,7 @@ static double recompute_seconds(const struct prediction *p, uint32_t position)
     const double q = (double)p->config->head_count * p->config->head_size,
                  kv = (double)p->config->kv_head_count * p->config->head_size;
     const double heads = 2 * (q + 2 * kv) + 2 * (q + kv); /* the norms copy v, too; then rotary positions */
-    return (tool_recomputes_heads(p->config) ? elementwise_seconds(p, heads / p->config->width, 0) : 0) +
+    return (p->config->qk_norm ? elementwise_seconds(p, heads / p->config->width, 0) : 0) +
            (tool_recomputes_gelu(p->config, p->settings) ? elementwise_seconds(p, gelu_bytes.width, gelu_bytes.mlp) : 0);
 }
 

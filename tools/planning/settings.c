@@ -202,11 +202,6 @@ const char *tool_lora_text(const struct tool_lora *lora, char text[TOOL_LORA_TEX
     return text;
 }
 
-bool tool_recomputes_heads(const eo_transformer_config *config)
-{
-    return config->qk_norm;
-}
-
 bool tool_recomputes_gelu(const eo_transformer_config *config, const struct tool_plan_settings *settings)
 {
     return config->family == EO_FAMILY_GPT2 && strcmp(settings->device, "cpu") != 0;

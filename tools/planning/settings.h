@@ -103,9 +103,7 @@ enum { TOOL_LORA_TEXT_MAX = TOOL_LORA_TARGETS_MAX + 64 };
 const char *tool_lora_text(const struct tool_lora *lora, char text[TOOL_LORA_TEXT_MAX]);
 void tool_recompute_text(const struct tool_plan_settings *settings, char *text, size_t bytes);
 
-/* What a cheap recompute makes again of these models: q and k behind norms of heads; on GPUs GPT-2's GELU. Without any of it
- * --recompute cheap is as none. */
-bool tool_recomputes_heads(const eo_transformer_config *config);
+/* A cheap recompute makes q and k behind norms of heads again (qk_norm), and on GPUs GPT-2's GELU. Without either it is as none. */
 bool tool_recomputes_gelu(const eo_transformer_config *config, const struct tool_plan_settings *settings);
 
 /* A warning of the planner, which begins with a field, with the option of that name. Returns `text`. */

@@ -385,7 +385,7 @@ void tool_job_tell_model(const struct tool_job *job)
         fprintf(stderr, "%s %s\n", i == 0 ? "the config leaves unset:" : "                        ", c->defaults[i]);
     if (c)
         tool_model_config_tell(c, c->source, job->options->init_path, job->options->plan.dropout);
-    if (job->options->plan.recompute == EO_RECOMPUTE_CHEAP && !tool_recomputes_heads(&job->config) &&
+    if (job->options->plan.recompute == EO_RECOMPUTE_CHEAP && !job->config.qk_norm &&
         !tool_recomputes_gelu(&job->config, &job->options->plan))
         fprintf(stderr, "%s: --recompute cheap saves nothing here: what is cheap of this model is not kept in any case\n",
                 program_invocation_short_name);

@@ -69,8 +69,10 @@ template <bool CENTERED, typename Each> __device__ __forceinline__ float2 row_st
     return make_float2(mean, rstd);
 }
 
-template <typename T, int N, bool CENTERED>
-__device__ __forceinline__ void store_normed(const forward_args &a, uint64_t base, uint64_t column, float (&x)[N], float2 statistics)
+/* x: the norm's input, and then the norm, for `out`. */
+template <typename T, int N, bool CENTERED, typename Args>
+__device__ __forceinline__ void store_normed(const Args &a, void *out, uint64_t base, uint64_t column, float (&x)[N],
+                                             float2 statistics)
 {
     float w[N], b[N] = {};
     load_weights<T, N>(w, a.weight, a.fp32_weights, column);
@@ -79,7 +81,7 @@ __device__ __forceinline__ void store_normed(const forward_args &a, uint64_t bas
 #pragma unroll
     for (int i = 0; i < N; i++)
         x[i] = normed<CENTERED>(x[i], statistics.x, statistics.y, w[i], b[i]);
-    lanes<T, N>::store((T *)a.out + base + column, x);
+    lanes<T, N>::store((T *)out + base + column, x);
 }
 
 /* A row whose packs fit in registers. Few threads have it, so that many rows are on their way. */
@@ -114,7 +116,7 @@ __global__ void __launch_bounds__(FORWARD_THREADS) norm_forward_kernel(const for
         for (int i = 0; i < N; i++)
             x[i] = widen(packs[p].at[i]);
         if (column_of(p) < a.width)
-            store_normed<T, N, CENTERED>(a, base, column_of(p), x, statistics);
+            store_normed<T, N, CENTERED>(a, a.out, base, column_of(p), x, statistics);
     }
 }
 
@@ -140,7 +142,7 @@ __global__ void __launch_bounds__(FORWARD_THREADS) norm_forward_wide_kernel(cons
     for (uint64_t column = (uint64_t)threadIdx.x * N; column < a.width; column += step) {
         float x[N];
         lanes<T, N>::load(x, row + column);
-        store_normed<T, N, CENTERED>(a, base, column, x, statistics);
+        store_normed<T, N, CENTERED>(a, a.out, base, column, x, statistics);
     }
 }
 
@@ -164,21 +166,6 @@ struct backward_args {
     uint64_t rows, width, block_rows;
     bool fp32_weights;
 };
-
-/* x: the norm's input, and then the norm. */
-template <typename T, int N, bool CENTERED>
-__device__ __forceinline__ void store_again(const backward_args &a, uint64_t base, uint64_t column, float (&x)[N], float mean,
-                                            float rstd)
-{
-    float w[N], b[N] = {};
-    load_weights<T, N>(w, a.weight, a.fp32_weights, column);
-    if (CENTERED)
-        load_weights<T, N>(b, a.bias, a.fp32_weights, column);
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        x[i] = normed<CENTERED>(x[i], mean, rstd, w[i], b[i]);
-    lanes<T, N>::store((T *)a.again + base + column, x);
-}
 
 template <typename T, int N, bool CENTERED, bool SHARED>
 __global__ void __launch_bounds__(BACKWARD_THREADS) norm_backward_kernel(const backward_args a)
@@ -244,7 +231,7 @@ __global__ void __launch_bounds__(BACKWARD_THREADS) norm_backward_kernel(const b
         for (uint64_t column = (uint64_t)threadIdx.x * N; a.again && column < a.width; column += step) {
             float x[N];
             lanes<T, N>::load(x, in + column);
-            store_again<T, N, CENTERED>(a, base, column, x, mean, rstd);
+            store_normed<T, N, CENTERED>(a, a.again, base, column, x, make_float2(mean, rstd));
         }
     }
     if constexpr (SHARED)
@@ -374,7 +361,7 @@ __global__ void __launch_bounds__(BACKWARD_THREADS, PACKS == 1 ? 2 : 1) norm_bac
             for (int i = 0; i < N; i++)
                 x[i] = widen(in[p].at[i]);
             if (a.again && is_row && column_of(p) < a.width)
-                store_again<T, N, CENTERED>(a, base, column_of(p), x, mean, rstd);
+                store_normed<T, N, CENTERED>(a, a.again, base, column_of(p), x, make_float2(mean, rstd));
         }
     }
     if (!a.partials)

@@ -210,11 +210,6 @@ void expect_equal(const char *what, const struct tensor *t, double tolerance)
     compare_sides(what, t, tolerance, root_mean_square(t), NULL);
 }
 
-void expect_equal_scaled(const char *what, const struct tensor *t, double tolerance, double scale)
-{
-    compare_sides(what, t, tolerance, scale, NULL);
-}
-
 void expect_equal_of_terms(const char *what, const struct tensor *t, double tolerance, double *terms)
 {
     compare_sides(what, t, tolerance, 0, terms);

@@ -60,10 +60,8 @@ void tensor_put(const struct tensor *tensor, const void *bytes); /* of the host,
  * tensor). tolerance 0: the same bits.
  */
 void expect_equal(const char *what, const struct tensor *tensor, double tolerance);
-/* The same with another scale than the tensor's root mean square. */
-void expect_equal_scaled(const char *what, const struct tensor *tensor, double tolerance, double scale);
 /*
- * The same where neither says how an element is rounded: `terms` is, of each element, the size of what it is the sum of. A sum
+ * The same where that does not say how an element is rounded: `terms` is, of each element, the size of what it is the sum of. A sum
  * that cancels has the rounding of its terms (Higham, Accuracy and Stability of Numerical Algorithms, 3.1 and 4.2). Frees them.
  */
 void expect_equal_of_terms(const char *what, const struct tensor *tensor, double tolerance, double *terms);

@@ -101,6 +101,11 @@ struct sim_comm *sim_comm_of(ncclComm_t handle);
 bool sim_comm_usable(const struct sim_comm *comm, const char *call);
 /* Returns the result, and keeps the text. */
 ncclResult_t sim_comm_refuse(struct sim_comm *comm, ncclResult_t result, const char *text);
+bool sim_comm_is_complete(const struct sim_clique *clique);
+/* Whether the collective that waits to be issued has room, as launches need in the driver. */
+bool sim_comm_has_room(const struct sim_comm *comm);
+/* What its destruction or abort waits for; with a group open that comes at the group's end. */
+ncclResult_t sim_comm_end_now(struct sim_comm *comm);
 void sim_windows_reset(void);
 void sim_window_settle(struct sim_comm *comm);
 ncclResult_t sim_collective_issue(const struct sim_collective *collective, struct sim_stream *stream);
