@@ -36,6 +36,7 @@ LINES = {
     "bf16-fp32": bf16.against_fp32,
     "bf16-resident": bf16.resident,
     "bf16-share": bf16.share,
+    "bf16-parts": bf16.parts,
     "checkpoint": checkpoint.checkpoint,
     "dynamic": dynamic.against_fsdp2,
     "budget": offload.budget,

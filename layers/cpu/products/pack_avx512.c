@@ -122,45 +122,79 @@ INLINE void pack_all(enum eo_units kind, uint32_t *to, uint64_t width, bool by_r
 #define EO_PACK_NAME eo_pack_avx512
 #include "layers/cpu/products/pack_kinds.h"
 
-enum { UNITS_AT_ONCE = 4 }; /* eight rows at a time are read as streams */
+enum { UNITS_AT_ONCE = 4, TILE_LINES = 12 }; /* few rows at a time are read as streams */
+
+static __mmask16 first_lanes(uint64_t count)
+{
+    return count < SIDE ? (__mmask16)((1u << count) - 1) : (__mmask16)UINT16_MAX;
+}
+
+/* Sixteen lines of a unit: of one row widened, of two side by side; row[i] NULL: behind the last. */
+INLINE __m512i unit_of(enum eo_units kind, const uint16_t *const row[2], uint64_t line, __mmask16 lines)
+{
+    const __m256i none = _mm256_setzero_si256();
+    const __m256i first = row[0] ? _mm256_maskz_loadu_epi16(lines, row[0] + line) : none;
+    if (kind == EO_UNITS_WIDENED)
+        return upper(first);
+    return _mm512_or_si512(lower(first), upper(row[1] ? _mm256_maskz_loadu_epi16(lines, row[1] + line) : none));
+}
 
 /* A unit of 32 lines: both rows' elements side by side. */
-INLINE void pack_unit(uint32_t *to, const uint16_t *first, const uint16_t *second, __mmask32 lines)
+INLINE void pack_pairs(uint32_t *to, const uint16_t *const row[2], uint64_t line, uint64_t left)
 {
     static const uint16_t low[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
                                      8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
     static const uint16_t high[32] = {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
                                       24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63};
-    const __m512i a = _mm512_maskz_loadu_epi16(lines, first);
-    const __m512i b = second ? _mm512_maskz_loadu_epi16(lines, second) : _mm512_setzero_si512();
+    const __mmask32 lines = left < EO_PANEL ? (1u << left) - 1 : UINT32_MAX;
+    const __m512i a = row[0] ? _mm512_maskz_loadu_epi16(lines, row[0] + line) : _mm512_setzero_si512();
+    const __m512i b = row[1] ? _mm512_maskz_loadu_epi16(lines, row[1] + line) : _mm512_setzero_si512();
     _mm512_storeu_si512(to, _mm512_permutex2var_epi16(a, _mm512_loadu_si512(low), b));
     _mm512_storeu_si512(to + SIDE, _mm512_permutex2var_epi16(a, _mm512_loadu_si512(high), b));
 }
 
-void eo_pack_pairs_avx512(uint32_t *to, const struct eo_pack *pack)
+/* A unit of a tile, or of a panel. Stores reach into the tile's next unit, which is packed later: all but its last's. */
+INLINE void pack_unit(enum eo_units kind, uint32_t *to, uint64_t width, const uint16_t *const row[2], uint64_t line,
+                      uint64_t lines, bool is_last)
+{
+    if (kind == EO_UNITS_PAIRS && width == EO_PANEL) {
+        pack_pairs(to, row, line, lines - line);
+        return;
+    }
+    for (uint64_t i = 0; i < width; i += SIDE) {
+        const __m512i unit = unit_of(kind, row, line + i, first_lanes(lines > line + i ? lines - line - i : 0));
+        if (i + SIDE <= width || !is_last)
+            _mm512_storeu_si512(to + i, unit);
+        else
+            _mm512_mask_storeu_epi32(to + i, (__mmask16)((1u << (width - i)) - 1), unit);
+    }
+}
+
+INLINE void pack_across(enum eo_units kind, uint32_t *to, uint64_t width, const struct eo_pack *pack)
 {
     const struct eo_pack p = *pack; /* a copy: stores to `to` cannot change it */
-    const uint64_t whole = p.k / 2 / UNITS_AT_ONCE * UNITS_AT_ONCE, panel_units = p.units * EO_PANEL;
-    const uint16_t *row = p.from;
-    uint64_t unit = 0;
-    for (; unit < whole; unit += UNITS_AT_ONCE, row += 2 * UNITS_AT_ONCE * p.stride) {
-        uint32_t *at = to + unit * EO_PANEL;
-        for (uint64_t line = 0; line < p.lines; line += EO_PANEL, at += panel_units) {
-            const __mmask32 lines = p.lines - line < EO_PANEL ? (1u << (p.lines - line)) - 1 : UINT32_MAX;
+    const uint64_t per_unit = kind == EO_UNITS_PAIRS ? 2 : 1, tile = p.units * width;
+    for (uint64_t begin = 0; begin < p.units; begin += UNITS_AT_ONCE) {
+        const uint16_t *row[UNITS_AT_ONCE][2];
+        for (uint64_t i = 0; i < UNITS_AT_ONCE; i++)
+            for (uint64_t r = 0, k = (begin + i) * per_unit; r < 2; r++, k++)
+                row[i][r] = k < p.k ? (const uint16_t *)p.from + k * p.stride : NULL;
+        uint32_t *at = to + begin * width;
+        for (uint64_t line = 0; line < p.lines; line += width, at += tile) {
 #pragma GCC unroll 4
             for (uint64_t i = 0; i < UNITS_AT_ONCE; i++)
-                pack_unit(at + i * EO_PANEL, row + 2 * i * p.stride + line, row + (2 * i + 1) * p.stride + line, lines);
+                pack_unit(kind, at + i * width, width, row[i], line, p.lines, begin + i + 1 == p.units);
         }
     }
-    for (; unit < p.units; unit++, row += 2 * p.stride) {
-        uint32_t *at = to + unit * EO_PANEL;
-        for (uint64_t line = 0; line < p.lines; line += EO_PANEL, at += panel_units) {
-            const __mmask32 lines = 2 * unit >= p.k                ? 0
-                                    : p.lines - line < EO_PANEL ? (1u << (p.lines - line)) - 1
-                                                                : UINT32_MAX;
-            pack_unit(at, row + line, 2 * unit + 1 < p.k ? row + p.stride + line : NULL, lines);
-        }
-    }
+}
+
+void eo_pack_across_avx512(enum eo_units kind, void *to, uint64_t width, const struct eo_pack *pack)
+{
+    if (kind == EO_UNITS_PAIRS)
+        width == EO_PANEL ? pack_across(EO_UNITS_PAIRS, to, EO_PANEL, pack) : pack_across(EO_UNITS_PAIRS, to, TILE_LINES, pack);
+    else
+        width == EO_PANEL ? pack_across(EO_UNITS_WIDENED, to, EO_PANEL, pack)
+                          : pack_across(EO_UNITS_WIDENED, to, TILE_LINES, pack);
 }
 
 #if defined(__clang__)

@@ -143,8 +143,8 @@ static void pack_lines(const struct part *part, bool b, char *to, uint64_t first
     const struct eo_tiles *t = part->tiles;
     const uint64_t width = b ? EO_PANEL : t->rows;
     const struct eo_pack all = pack_of(part, b, first, lines, piece);
-    if (b && !all.along && t->pack_pairs) {
-        t->pack_pairs((uint32_t *)(void *)to, &all);
+    if (!all.along && t->pack_across && (b || !t->by_rows)) {
+        t->pack_across(t->units, to, width, &all);
         return;
     }
     const uint64_t step = all.along ? all.units : PACK_UNITS;

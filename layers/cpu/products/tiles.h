@@ -55,9 +55,10 @@ eo_pack_function eo_pack;
 #if defined(__x86_64__)
 eo_pack_function eo_pack_avx2, eo_pack_avx512;
 
-/* Pairs of bf16 where k goes from stored row to stored row: all panels of B, [panel][units][EO_PANEL], by one pass over the
- * rows from their begin to their end, as the processor's own prefetching wants them. begin, end, row and block are not used. */
-void eo_pack_pairs_avx512(uint32_t *to, const struct eo_pack *pack);
+/* bf16 where k goes from stored row to stored row: all tiles of A (width 12), or panels of B (EO_PANEL), [units][width] each, by
+ * one pass over the rows from their begin to their end, as the processor's own prefetching wants them. Pairs, or widened. begin,
+ * end, row and block are not used; units are a multiple of 4. */
+void eo_pack_across_avx512(enum eo_units kind, void *to, uint64_t width, const struct eo_pack *pack);
 #endif
 
 /* Of all tables, for the scratch that holds a block of B: the most columns and units, the fewest columns of a piece of k, and
@@ -85,7 +86,7 @@ struct eo_tiles {
     bool by_rows;
     bool streams; /* `finish` can write past the caches; `end` then makes it seen */
     eo_pack_function *pack;
-    void (*pack_pairs)(uint32_t *to, const struct eo_pack *pack); /* or NULL */
+    void (*pack_across)(enum eo_units kind, void *to, uint64_t width, const struct eo_pack *pack); /* not by rows; or NULL */
     void (*begin)(void), (*end)(void); /* around the products of a thread; or NULL */
     /* sums[rows][EO_PANEL] = (sums if add) + A B, in order of the units */
     void (*multiply)(float *sums, const struct eo_tile_a *a, const void *panel, uint64_t units, bool add);

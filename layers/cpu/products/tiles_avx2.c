@@ -17,8 +17,8 @@
 #define EO_LEVEL 256
 #include "layers/cpu/products/tiles_vector.h"
 
-const struct eo_tiles eo_tiles_fp32_avx2 = TILES_FP32("avx2", EO_UNITS_FP32);
-const struct eo_tiles eo_tiles_bf16_avx2 = TILES_FP32("avx2", EO_UNITS_WIDENED);
+const struct eo_tiles eo_tiles_fp32_avx2 = TILES_FP32("avx2", EO_UNITS_FP32, NULL);
+const struct eo_tiles eo_tiles_bf16_avx2 = TILES_FP32("avx2", EO_UNITS_WIDENED, NULL);
 
 #if defined(__clang__)
 #pragma clang attribute pop

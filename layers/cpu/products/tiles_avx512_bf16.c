@@ -40,7 +40,7 @@ static void tile_pairs(float *sums, const struct eo_tile_a *a, const void *panel
 
 const struct eo_tiles eo_tiles_avx512_bf16 = {
     .name = "avx512_bf16", .units = EO_UNITS_PAIRS, .rows = TILE_ROWS, .unit_block = TILE_UNIT_BLOCK,
-    BLOCK_OF_B, .pack = PACK, .pack_pairs = eo_pack_pairs_avx512,
+    BLOCK_OF_B, .pack = PACK, .pack_across = eo_pack_across_avx512,
     .multiply = tile_pairs, .finish = finish,
 };
 

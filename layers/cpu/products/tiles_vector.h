@@ -246,10 +246,10 @@ _Static_assert((int)B_UNITS / B_COLUMNS_LEAST <= (int)EO_B_UNITS_MAX / EO_B_COLU
                "scratch has room for a block of B");
 #define BLOCK_OF_B .columns_min = B_COLUMNS_LEAST, .columns_max = B_COLUMNS_MOST, .b_units = B_UNITS
 
-#define TILES_FP32(level, kind)                                                                        \
+#define TILES_FP32(level, kind, across)                                                                \
     {                                                                                                  \
         .name = (level), .units = (kind), .rows = TILE_ROWS, .unit_block = TILE_UNIT_BLOCK, BLOCK_OF_B, .pack = PACK, \
-        .multiply = tile_fp32, .finish = finish,                                                       \
+        .pack_across = (across), .multiply = tile_fp32, .finish = finish,                              \
     }
 
 #endif

@@ -133,6 +133,31 @@ def share(context):
                  "of twice one core alone)", good, found, flops_per_s=flops, peak_flops_per_s=peak)]
 
 
+def parts(context):
+    """Where the time of both cores goes, and what each part has to move for it."""
+    program = context.program("tests", "bench", "bench_parts")
+    counts = []
+    for _ in range(context.runs):
+        found = last_json(context.run([
+            program, "--model", model(context), "--tokens", ours.tokens(context, model(context)), "--steps",
+            str(steps(context) + 2), "--ranks", "2", "--threads", "1", "--batch", str(BATCH), "--seq", str(SEQ), "--lr", "0.0003",
+            "--sample", "0", "--peak-seconds", "0", "--hash", "off", *BF16]))
+        counts.append(found)
+    found = min(counts, key=lambda run: run["step_s"])  # the least disturbed
+    of_both = found["ranks"] * found["step_s"]
+    lines = []
+    for name, part in sorted(found["parts"].items(), key=lambda item: -item[1]["seconds"]):
+        rates = [f"{part['bytes'] / 1e9:.3f} GB at {part['bytes'] / part['seconds'] / 1e9:.1f} GB/s"] if part["bytes"] else []
+        rates += [f"{part['flops'] / part['seconds'] / 1e9:.0f} GFLOP/s"] if part["flops"] else []
+        lines.append(line("bf16-parts", f"step of {model(context)}: {name}", "shown",
+                          f"{100 * part['seconds'] / of_both:.1f} %, {1e3 * part['seconds']:.1f} ms: {', '.join(rates)}", None,
+                          None, **part))
+    rest = 1 - sum(part["seconds"] for part in found["parts"].values()) / of_both
+    lines.append(line("bf16-parts", f"step of {shape(context, '2 x 1')}: all else", "shown",
+                      f"{100 * rest:.1f} % of both cores' {1e3 * found['step_s']:.0f} ms", None, None, **{"runs": counts}))
+    return lines
+
+
 def products(context):
     ways = dict(product_ways(context))
     sgemm = ways.pop("sgemm")
