@@ -126,8 +126,9 @@ void eo_pairs_backward(const struct eo_pairs_lane *l, uint64_t pair)
     eo_pairs_pack_along(l, l->keys, k);
     eo_pairs_pack_along(l, l->values, eo_pairs_rows_of(l, a->v, kv, s->kv_stride));
     eo_pairs_pack_across(l, k);
-    memset(l->key_sums, 0, eo_pairs_round_up(l->seq, EO_PAIRS_CHUNK) * l->head_columns * sizeof(float));
-    memset(l->value_sums, 0, eo_pairs_round_up(l->seq, EO_PAIRS_CHUNK) * l->head_columns * sizeof(float));
+    const uint64_t keys = eo_pairs_round_up(eo_pairs_round_up(l->seq, EO_PANEL), l->tiles->rows);
+    memset(l->key_sums, 0, keys * l->head_columns * sizeof(float));
+    memset(l->value_sums, 0, keys * l->head_columns * sizeof(float));
     for (uint64_t member = 0; member < s->head_count / s->kv_head_count; member++)
         for (uint64_t first = 0; first < l->seq; first += EO_PAIRS_BLOCK)
             block_backward(l, pair, member, first);

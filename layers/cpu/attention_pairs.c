@@ -66,13 +66,21 @@ struct eo_pairs_rows eo_pairs_rows_of(const struct eo_pairs_lane *l, const void 
     return (struct eo_pairs_rows){(const uint16_t *)values + at, stride, l->seq};
 }
 
-/* `lines` are rows of the head if `along`, else its elements. */
-static void pack(const struct eo_pairs_lane *l, uint32_t *to, uint64_t width, bool by_rows, struct eo_pairs_rows h, bool along, uint64_t lines, uint64_t k,
-                 uint64_t units)
+/* `lines` are rows of the head if `along`, else its elements. By rows these begin `units` apart. */
+static void pack(const struct eo_pairs_lane *l, uint32_t *to, uint64_t width, bool by_rows, struct eo_pairs_rows h, bool along,
+                 uint64_t lines, uint64_t k, uint64_t units)
 {
+    const uint64_t used = along ? units : eo_pairs_round_up(k, EO_PANEL) / 2; /* of tokens, products take whole panels */
     l->tiles->pack(EO_UNITS_PAIRS, to, width, by_rows,
-            &(struct eo_pack){.from = h.from, .stride = h.stride, .along = along, .lines = lines, .k = k, .units = units,
-                             .end = units, .row = units, .block = EO_PACK_BLOCK});
+                   &(struct eo_pack){.from = h.from,
+                                     .stride = h.stride,
+                                     .along = along,
+                                     .lines = lines,
+                                     .k = k,
+                                     .units = units,
+                                     .end = used,
+                                     .row = units,
+                                     .block = EO_PACK_BLOCK});
 }
 
 void eo_pairs_pack_along(const struct eo_pairs_lane *l, uint32_t *to, struct eo_pairs_rows h)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Packing by blocks of 16 x 16 units (tiles.h), for processors with avx512f, avx512bw, avx512dq, avx512vl, avx2; the
- * rest of the library keeps the baseline. Lines at an edge are masked; units at an edge are left to eo_pack.
+ * rest of the library keeps the baseline. Edges are masked.
  */
 #include "layers/cpu/products/tiles.h"
 
@@ -54,80 +54,96 @@ INLINE __m512i lower(__m256i halves)
     return _mm512_cvtepu16_epi32(halves);
 }
 
-/* Sixteen units of a line. */
-INLINE __m512i load_along(enum eo_units kind, const struct eo_pack *p, uint64_t line, uint64_t unit)
-{
-    if (kind == EO_UNITS_WIDENED)
-        return upper(_mm256_loadu_si256((const void *)((const uint16_t *)p->from + line * p->stride + unit)));
-    return _mm512_loadu_si512((const char *)p->from + line * p->stride * (kind == EO_UNITS_PAIRS ? 2 : 4) +
-                              unit * EO_UNIT_BYTES);
-}
-
-/* A unit of the lines in the mask. */
-INLINE __m512i load_across(enum eo_units kind, const struct eo_pack *p, uint64_t line, uint64_t unit, __mmask16 lines)
-{
-    if (kind == EO_UNITS_FP32)
-        return _mm512_maskz_loadu_epi32(lines, (const float *)p->from + unit * p->stride + line);
-    const uint16_t *at = (const uint16_t *)p->from + (kind == EO_UNITS_PAIRS ? 2 * unit : unit) * p->stride + line;
-    const __m256i first = _mm256_maskz_loadu_epi16(lines, at);
-    if (kind == EO_UNITS_WIDENED)
-        return upper(first);
-    return _mm512_or_si512(lower(first), upper(_mm256_maskz_loadu_epi16(lines, at + p->stride)));
-}
-
 static uint64_t count_of(uint64_t all, uint64_t begin)
 {
     return all <= begin ? 0 : all - begin < SIDE ? all - begin : SIDE;
 }
 
+static __mmask16 first_lanes(uint64_t count)
+{
+    return (__mmask16)((1u << count) - 1);
+}
+
+/* Sixteen units of a line; `inside`: it has so many, else zeros stand for those behind its end. */
+INLINE __m512i load_along(enum eo_units kind, const struct eo_pack *p, uint64_t line, uint64_t unit, bool inside)
+{
+    const char *at =
+        (const char *)p->from + (line * p->stride + unit * (kind == EO_UNITS_PAIRS ? 2 : 1)) * (kind == EO_UNITS_FP32 ? 4 : 2);
+    const uint64_t halves = 2 * unit >= p->k ? 0 : p->k - 2 * unit < 2 * SIDE ? p->k - 2 * unit : 2 * SIDE;
+    if (inside && kind == EO_UNITS_WIDENED)
+        return upper(_mm256_loadu_si256((const void *)at));
+    if (inside)
+        return _mm512_loadu_si512(at);
+    if (kind == EO_UNITS_PAIRS) /* k may be odd */
+        return _mm512_maskz_loadu_epi16((__mmask32)((UINT64_C(1) << halves) - 1), at);
+    const __mmask16 lanes = first_lanes(count_of(p->k, unit));
+    return kind == EO_UNITS_WIDENED ? upper(_mm256_maskz_loadu_epi16(lanes, at)) : _mm512_maskz_loadu_epi32(lanes, at);
+}
+
+/* A unit of the lines in the mask. */
+INLINE __m512i load_across(enum eo_units kind, const struct eo_pack *p, uint64_t line, uint64_t unit, __mmask16 lines,
+                           bool inside)
+{
+    const uint64_t row = kind == EO_UNITS_PAIRS ? 2 * unit : unit;
+    if (!inside && row >= p->k)
+        return _mm512_setzero_si512();
+    if (kind == EO_UNITS_FP32)
+        return _mm512_maskz_loadu_epi32(lines, (const float *)p->from + row * p->stride + line);
+    const uint16_t *at = (const uint16_t *)p->from + row * p->stride + line;
+    const __m256i first = _mm256_maskz_loadu_epi16(lines, at);
+    if (kind == EO_UNITS_WIDENED)
+        return upper(first);
+    if (!inside && row + 1 == p->k)
+        return lower(first);
+    return _mm512_or_si512(lower(first), upper(_mm256_maskz_loadu_epi16(lines, at + p->stride)));
+}
+
 INLINE void pack_block(enum eo_units kind, uint32_t *to, uint64_t width, bool by_rows, const struct eo_pack *p, bool along,
-                       uint64_t line, uint64_t unit)
+                       uint64_t line, uint64_t unit, bool inside)
 {
     const uint64_t lines = count_of(p->lines, line), stored = count_of(width, line);
+    const uint64_t units = inside ? SIDE : count_of(p->end, unit);
     __m512i q[SIDE];
 #pragma GCC unroll 16
     for (uint64_t i = 0; i < SIDE; i++) {
         if (along)
-            q[i] = i < lines ? load_along(kind, p, line + i, unit) : _mm512_setzero_si512();
+            q[i] = i < lines ? load_along(kind, p, line + i, unit, inside) : _mm512_setzero_si512();
         else
-            q[i] = load_across(kind, p, line, unit + i, (__mmask16)((1u << lines) - 1));
+            q[i] = load_across(kind, p, line, unit + i, first_lanes(lines), inside);
     }
     if (along != by_rows)
         transpose(q);
 #pragma GCC unroll 16
     for (uint64_t i = 0; i < SIDE; i++) {
-        if (!by_rows)
-            _mm512_mask_storeu_epi32(to + (unit + i) * width + line, (__mmask16)((1u << stored) - 1), q[i]);
-        else if (i < stored)
+        if (!by_rows && i < units)
+            _mm512_mask_storeu_epi32(to + (unit + i) * width + line, first_lanes(stored), q[i]);
+        else if (by_rows && i < stored && inside)
             _mm512_storeu_si512(to + eo_pack_at(p, line + i, unit), q[i]);
+        else if (by_rows && i < stored)
+            _mm512_mask_storeu_epi32(to + eo_pack_at(p, line + i, unit), first_lanes(units), q[i]);
     }
 }
 
 INLINE void pack_all(enum eo_units kind, uint32_t *to, uint64_t width, bool by_rows, const struct eo_pack *p, bool along)
 {
     const uint64_t units = p->k / (kind == EO_UNITS_PAIRS ? 2 : 1);
-    struct eo_pack rest = *p;
     const uint64_t end = units < p->end ? units : p->end;
     const uint64_t whole = end > p->begin ? p->begin + (end - p->begin) / SIDE * SIDE : p->begin;
     for (uint64_t line = 0; along && line < width; line += SIDE) /* few rows at a time are read as streams */
         for (uint64_t unit = p->begin; unit < whole; unit += SIDE)
-            pack_block(kind, to, width, by_rows, p, true, line, unit);
+            pack_block(kind, to, width, by_rows, p, true, line, unit, true);
     for (uint64_t unit = p->begin; !along && unit < whole; unit += SIDE)
         for (uint64_t line = 0; line < width; line += SIDE)
-            pack_block(kind, to, width, by_rows, p, false, line, unit);
-    rest.begin = whole;
-    eo_pack(kind, to, width, by_rows, &rest);
+            pack_block(kind, to, width, by_rows, p, false, line, unit, true);
+    for (uint64_t unit = whole; unit < p->end; unit += SIDE)
+        for (uint64_t line = 0; line < width; line += SIDE)
+            pack_block(kind, to, width, by_rows, p, along, line, unit, false);
 }
 
 #define EO_PACK_NAME eo_pack_avx512
 #include "layers/cpu/products/pack_kinds.h"
 
 enum { UNITS_AT_ONCE = 4, TILE_LINES = 12 }; /* few rows at a time are read as streams */
-
-static __mmask16 first_lanes(uint64_t count)
-{
-    return count < SIDE ? (__mmask16)((1u << count) - 1) : (__mmask16)UINT16_MAX;
-}
 
 /* Sixteen lines of a unit: of one row widened, of two side by side; row[i] NULL: behind the last. */
 INLINE __m512i unit_of(enum eo_units kind, const uint16_t *const row[2], uint64_t line, __mmask16 lines)
@@ -162,11 +178,11 @@ INLINE void pack_unit(enum eo_units kind, uint32_t *to, uint64_t width, const ui
         return;
     }
     for (uint64_t i = 0; i < width; i += SIDE) {
-        const __m512i unit = unit_of(kind, row, line + i, first_lanes(lines > line + i ? lines - line - i : 0));
+        const __m512i unit = unit_of(kind, row, line + i, first_lanes(count_of(lines, line + i)));
         if (i + SIDE <= width || !is_last)
             _mm512_storeu_si512(to + i, unit);
         else
-            _mm512_mask_storeu_epi32(to + i, (__mmask16)((1u << (width - i)) - 1), unit);
+            _mm512_mask_storeu_epi32(to + i, first_lanes(width - i), unit);
     }
 }
 

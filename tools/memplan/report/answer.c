@@ -228,10 +228,15 @@ static void print_tries(FILE *out, const struct tool_memplan_view *view, struct 
                            total < view->memplan->total_bytes;
     if (has_cheap)
         add(&line, " --recompute cheap %.1f %s", in(unit, total), unit.name);
+    set_recompute(&s, EO_RECOMPUTE_NONE);
+    const bool saves_nothing = plan->recompute == EO_RECOMPUTE_CHEAP &&
+                               try_settings(view->config, &s, view->global_batch, &total) && total <= view->memplan->total_bytes;
+    if (saves_nothing)
+        add(&line, " --recompute none %.1f %s (cheap saves nothing here)", in(unit, total), unit.name);
     set_recompute(&s, EO_RECOMPUTE_BLOCKS);
     if ((plan->recompute != EO_RECOMPUTE_BLOCKS || plan->recompute_blocks < view->config->layer_count) &&
         try_settings(view->config, &s, view->global_batch, &total))
-        add(&line, has_cheap ? ", all %.1f" : " --recompute all %.1f %s", in(unit, total), unit.name);
+        add(&line, has_cheap || saves_nothing ? ", all %.1f" : " --recompute all %.1f %s", in(unit, total), unit.name);
     const char *separator = line.used > strlen("try:") ? "; " : " ";
     s = *asked;
     s.plan.batch = view->memplan->fits ? plan->batch + 1 : plan->batch / 2;
