@@ -17,12 +17,13 @@ report() # TEXT RESULT [FILE TO SHOW WHERE IT FAILED]
     result "$2" "$1"
 }
 
-"$source/tools/bench/main.py" --build "$build" --quick --only \
-    plan,arena,calls,collectives,modes,idle,simulated,bf16-calls,bf16-products,frozen \
+lines=plan,arena,calls,collectives,modes,idle,simulated,bf16-calls,bf16-products,frozen
+[ ! -x "$build/tests/bench/bench_parts" ] || lines=$lines,bf16-parts # of static libraries only
+"$source/tools/bench/main.py" --build "$build" --quick --only "$lines" \
     --json "$folder/bench.json" >"$folder/table" 2>"$folder/progress"
 report 'the quick lines run' $? "$folder/progress"
 
-python3 - "$folder/bench.json" >"$folder/read" 2>&1 <<'END'
+python3 - "$folder/bench.json" "$lines" >"$folder/read" 2>&1 <<'END'
 import json, sys
 result = json.load(open(sys.argv[1]))
 assert result["schema"] == 1 and result["quick"] is True and result["machine"]["cores"] >= 1, result
@@ -32,12 +33,15 @@ for line in lines:
     assert line["verdict"] in ("pass", "short", "shown"), line
     assert line["what"] != "could not be measured", line
 names = [line["line"] for line in lines]
-assert set(names) == {"plan", "arena", "calls", "collectives", "modes", "idle", "simulated", "bf16-calls",
-                      "bf16-products", "frozen"}, names
+assert set(names) == set(sys.argv[2].split(",")), names
 # A counter that counts nothing would pass everywhere: the system's allocator must have been seen.
 for name in ("calls", "bf16-calls"):
     calls = next(line for line in lines if line["line"] == name)
     assert "dynamic:malloc 0;" not in calls["measured"] and calls["verdict"] == "pass", calls
+parts = {} if "bf16-parts" not in names else {line["what"].split(": ")[1]: line["detail"] for line in lines if line["line"] == "bf16-parts"}
+assert not parts or {"products forward", "packing of operands", "attention backward", "norms backward", "optimizer", "copies of gathers",
+        "sums of gradients over ranks", "cross-entropy", "all else"} <= set(parts), parts
+assert all(part["seconds"] > 0 and part["bytes"] + part["flops"] > 0 for name, part in parts.items() if name != "all else"), parts
 ways = [line["detail"]["way"] for line in lines if line["line"] == "bf16-products"]
 assert ways and all(speed > 0 for way in ways for speed in [way["loop_gflops"], *way["shapes"].values()]), ways
 END
