@@ -109,6 +109,7 @@ struct eo_kernel_table {
     void (*head_norm_forward)(const struct eo_head_rows *heads);
     void (*head_norm_backward)(const struct eo_head_rows *heads); /* sums [head_size] are those of these rows */
     void (*rotate)(const struct eo_rotation *part, uint64_t first_row); /* values stands at the first row of all */
+    void (*dropout)(const struct eo_dropout *part, uint64_t first_row); /* operands stand at the first row of all */
     /* One row. *max and *sum (of exponentials of the distance from max); `next` is fetched ahead, or NULL. With
      * `backward` only softmax_gradient reads the row after that. */
     void (*softmax_sum)(void *row, const void *next, uint64_t count, bool backward, float *max, float *sum);

@@ -176,3 +176,18 @@ eo_status eo_cpu_rotate(eo_team *team, const struct eo_rotation *r)
 {
     return rows_run(team, r->types, r, r->rows, eo_split_rows((uint64_t)r->head_count * r->head_size), rotate_task);
 }
+
+/* ---- dropout ---- */
+
+static void dropout_task(void *arg, uint32_t index)
+{
+    const struct elementwise *e = arg;
+    struct eo_dropout part = *(const struct eo_dropout *)e->arguments;
+    part.rows = rows_of(e, index);
+    e->kernels->dropout(&part, first_row_of(e, index));
+}
+
+eo_status eo_cpu_dropout(eo_team *team, const struct eo_dropout *d)
+{
+    return rows_run(team, d->types, d, d->rows, eo_split_rows(d->width), dropout_task);
+}

@@ -27,6 +27,7 @@ eo_status eo_cpu_norm_forward(eo_team *team, const struct eo_norm *norm);
 eo_status eo_cpu_norm_backward(eo_team *team, const struct eo_norm_gradient *norm);
 eo_status eo_cpu_head_norm_forward(eo_team *team, const struct eo_head_norm *norm);
 eo_status eo_cpu_head_norm_backward(eo_team *team, const struct eo_head_norm_gradient *norm);
+eo_status eo_cpu_dropout(eo_team *team, const struct eo_dropout *dropout); /* the bits of eo_host_dropout */
 eo_status eo_cpu_rotate(eo_team *team, const struct eo_rotation *rotation);
 
 /* A block of queries against all keys before them for each thread: O(seq), not seq x seq. Of either type, in fp32 within. */

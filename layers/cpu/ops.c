@@ -34,7 +34,7 @@ static eo_status multiply_bf16(eo_team *team, const struct eo_multiply *product)
 #define KERNELS_OF_BOTH                              \
     .residual_add = eo_cpu_residual_add,             \
     .scale = eo_host_scale,                          \
-    .dropout = eo_host_dropout,                      \
+    .dropout = eo_cpu_dropout,                       \
     .column_sums = eo_cpu_column_sums,               \
     .gelu_forward = eo_cpu_gelu_forward,             \
     .gelu_backward = eo_cpu_gelu_backward,           \

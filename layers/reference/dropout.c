@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Dropout for kernels on host memory: every table of the CPU has it from here, so a mask is the same everywhere.
+ * Dropout for kernels on host memory, in plain C: the standard for the others, whose masks are the same.
  */
 #include "layers/reference/kernels.h"
 #include "layers/split.h"

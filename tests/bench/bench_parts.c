@@ -43,6 +43,7 @@ enum part {
     HEAD_NORMS,
     ROTATION,
     GELU,
+    DROPOUT,
     SWIGLU,
     RESIDUALS,
     BIASES,
@@ -69,6 +70,7 @@ static const char *const part_names[PART_COUNT] = {
     [HEAD_NORMS] = "norms of heads",
     [ROTATION] = "rotary positions",
     [GELU] = "GELU",
+    [DROPOUT] = "dropout",
     [SWIGLU] = "SwiGLU",
     [RESIDUALS] = "residuals",
     [BIASES] = "biases and their gradients",
@@ -211,6 +213,7 @@ MARKED(eo_cpu_head_norm_forward, eo_head_norm, HEAD_NORMS, 2 * head_elements(a) 
 MARKED(eo_cpu_head_norm_backward, eo_head_norm_gradient, HEAD_NORMS,
        3 * a->rows * (a->head_count[0] + a->head_count[1]) * a->head_size * size_of(a->types), 0)
 MARKED(eo_cpu_rotate, eo_rotation, ROTATION, 2 * a->rows * a->head_count * a->head_size * size_of(a->types), 0)
+MARKED(eo_cpu_dropout, eo_dropout, DROPOUT, BYTES(a, a->residual ? 3 : 2), 0)
 MARKED(eo_cpu_gelu_forward, eo_gelu, GELU, BYTES(a, 2), 0)
 MARKED(eo_cpu_gelu_backward, eo_gelu_gradient, GELU, BYTES(a, a->again ? 4 : 3), 0)
 MARKED(eo_cpu_swiglu_forward, eo_swiglu, SWIGLU, BYTES(a, 3), 0)

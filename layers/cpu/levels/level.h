@@ -9,6 +9,7 @@
 #include "layers/cpu/levels/vector.h"
 
 #include "layers/cpu/levels/elementwise.h"
+#include "layers/cpu/levels/dropout.h"
 #include "layers/cpu/levels/norm.h"
 #include "layers/cpu/levels/loss.h"
 #include "layers/cpu/levels/attention.h"
@@ -37,6 +38,7 @@ const struct eo_kernel_table EO_LEVEL_TABLE = {
     .head_norm_forward = head_norm_forward,
     .head_norm_backward = head_norm_backward,
     .rotate = rotate,
+    .dropout = dropout,
     .softmax_sum = softmax_sum,
     .softmax_gradient = softmax_gradient,
     .attention_forward = attention_forward,
