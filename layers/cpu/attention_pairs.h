@@ -83,7 +83,8 @@ static inline struct eo_pairs_rows eo_pairs_rows_from(struct eo_pairs_rows h, ui
 /* A: a row for each token, zeros up to whole panels, and tiles. */
 void eo_pairs_pack_along(const struct eo_pairs_lane *l, uint32_t *to, struct eo_pairs_rows h);
 
-/* A: a row for each of the head's elements, chunk after chunk. */
+/* A: a row for each of the head's elements, chunk after chunk. Here and in columns_across: zeros up to whole panels of tokens;
+ * what lies behind them, in a chunk or block, stays as it is. */
 void eo_pairs_pack_across(const struct eo_pairs_lane *l, struct eo_pairs_rows h);
 
 /* B: a column for each query. */

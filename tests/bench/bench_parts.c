@@ -8,11 +8,18 @@
  * The last line of its output is JSON, a step of all ranks together, without the first two steps:
  *
  *     ranks, steps, step_s
- *     parts       {name: {calls, seconds, bytes, flops}}. Times are a thread's own: of a product, without the packing of its
- *                 operands and the storing of its results, which are parts themselves
+ *     parts       {name: {calls, seconds, bytes, flops}}. A product's time is without the packing of its operands and the
+ *                 storing of its results, which are parts themselves
  *
- * Bytes are those of the operands, each counted once: what has to move if nothing stays in a cache. Products have none of
- * their own: what they read is packed, what they write is stored. The marks' own time is in no part.
+ * Times are those that pass for a thread. Communication has threads of its own, and what interrupts a thread counts in the part
+ * that it is at: where threads outnumber cores, the parts may add up to more than all cores have. A mark takes some 20 ns, half
+ * of them in its part.
+ *
+ * Bytes are those of the operands, each counted once: what has to move if nothing stays in a cache. A product of bf16 has none
+ * of its own: of its operands those are counted that are packed, but not rows of A that are read where they lie. FLOPs of
+ * attention are those of whole sequences, also where documents are packed.
+ *
+ * Not marked, so in no part: scaling, accumulation over micro-batches, averages of the weights, float8, casts.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -104,6 +111,9 @@ static _Thread_local struct lane *own_lane;
 static struct counts before, after;
 static uint64_t begin_ns, end_ns, begin_ticks, end_ticks, step_count;
 static uint32_t rank_count;
+static bool is_complete;
+static pthread_barrier_t all_ranks;
+static pthread_once_t began = PTHREAD_ONCE_INIT;
 
 static uint64_t now_ns(void)
 {
@@ -173,6 +183,14 @@ static uint64_t size_of(struct eo_types types)
 /* `operands`: rows x width elements, each read or written once. */
 #define BYTES(a, operands) ((uint64_t)(operands) * (a)->rows * (a)->width * size_of((a)->types))
 
+static void need_one_thread(const eo_team *team)
+{
+    if (eo_team_thread_count(team) > 1) {
+        fprintf(stderr, "bench_parts: give --threads 1: marks are a rank's own thread's\n");
+        exit(2);
+    }
+}
+
 static _Thread_local int kernel_depth; /* that of bf16 may leave its work to that of fp32 */
 
 #define MARKED(function, arguments, part, bytes, flops)                    \
@@ -181,6 +199,7 @@ static _Thread_local int kernel_depth; /* that of bf16 may leave its work to tha
     eo_status __wrap_##function(eo_team *team, const struct arguments *a)  \
     {                                                                      \
         const uint64_t since = now_ticks();                                \
+        need_one_thread(team);                                             \
         kernel_depth++;                                                    \
         const eo_status status = __real_##function(team, a);               \
         if (--kernel_depth == 0)                                           \
@@ -223,7 +242,9 @@ MARKED(eo_cpu_bias_add, eo_bias, BIASES, BYTES(a, 2), 0)
 MARKED(eo_cpu_column_sums, eo_column_sums, BIASES, BYTES(a, 1), 0)
 MARKED(eo_cpu_embedding_forward, eo_embedding, EMBEDDING, BYTES(a, a->position_table ? 3 : 2), 0)
 MARKED(eo_cpu_embedding_backward, eo_embedding_gradient, EMBEDDING,
-       BYTES(a, 1) + (a->adds ? 2 * a->rows : a->vocabulary) * a->width * eo_dtype_bytes(a->types.gradient), 0)
+       BYTES(a, 1) + ((a->adds ? 2 * a->rows : a->vocabulary) + (a->position_gradient ? a->positions : 0)) * a->width *
+                         eo_dtype_bytes(a->types.gradient),
+       0)
 MARKED(eo_cpu_cross_entropy, eo_loss, CROSS_ENTROPY, a->rows * a->vocabulary * size_of(a->types) * (a->backward ? 2 : 1), 0)
 MARKED(eo_cpu_attention_forward, eo_attention, ATTENTION_FORWARD, attention_bytes(a, 2, 2), attention_flops(a, 2))
 MARKED(eo_cpu_attention_backward, eo_attention, ATTENTION_BACKWARD, attention_bytes(a, 4, 4), attention_flops(a, 5))
@@ -278,14 +299,6 @@ static uint64_t ticks_of_own(enum part part)
     return atomic_load_explicit(&lane()->values[part][1], memory_order_relaxed);
 }
 
-static void need_one_thread(const eo_team *team)
-{
-    if (eo_team_thread_count(team) > 1) {
-        fprintf(stderr, "bench_parts: give --threads 1: marks are a rank's own thread's\n");
-        exit(2);
-    }
-}
-
 void __real_eo_product_run(eo_team *team, const struct eo_tiles *tiles, const struct eo_multiply *p);
 void __wrap_eo_product_run(eo_team *team, const struct eo_tiles *tiles, const struct eo_multiply *p);
 void __wrap_eo_product_run(eo_team *team, const struct eo_tiles *tiles, const struct eo_multiply *p)
@@ -330,7 +343,7 @@ void __wrap_eo_cpu_zero(struct eo_device *device, void *memory, uint64_t bytes)
     end(CLEARING, since, bytes, 0);
 }
 
-/* What gathers copy, in large pieces; all other copies are small. */
+/* What gathers copy, in large pieces; most other copies are small. */
 void *__real_memcpy(void *to, const void *from, size_t bytes);
 void *__wrap_memcpy(void *to, const void *from, size_t bytes);
 void *__wrap_memcpy(void *to, const void *from, size_t bytes)
@@ -401,6 +414,8 @@ const struct eo_cpu_kernels *__wrap_eo_cpu_kernels_best(void)
 static void print_parts(void)
 {
     const double steps = (double)step_count;
+    if (!is_complete)
+        return;
     const double tick_s = (double)(end_ns - begin_ns) * 1e-9 / (double)(end_ticks - begin_ticks);
     printf("{\"ranks\": %u, \"steps\": %.0f, \"step_s\": %.6f, \"parts\": {", rank_count, steps,
            (double)(end_ns - begin_ns) * 1e-9 / steps);
@@ -409,7 +424,7 @@ static void print_parts(void)
         const struct count *from = &before.parts[p], *to = &after.parts[p];
         if (to->calls == from->calls)
             continue;
-        printf("%s\"%s\": {\"calls\": %.1f, \"seconds\": %.6f, \"bytes\": %.0f, \"flops\": %.0f}", comma, part_names[p],
+        printf("%s\"%s\": {\"calls\": %.2f, \"seconds\": %.9f, \"bytes\": %.0f, \"flops\": %.0f}", comma, part_names[p],
                (double)(to->calls - from->calls) / steps, (double)(to->ticks - from->ticks) * tick_s / steps,
                (double)(to->bytes - from->bytes) / steps, (double)(to->flops - from->flops) / steps);
         comma = ", ";
@@ -419,21 +434,41 @@ static void print_parts(void)
 
 eo_status __real_tool_job_step_run(struct tool_job_rank *rank, uint64_t step, bool wants_report);
 eo_status __wrap_tool_job_step_run(struct tool_job_rank *rank, uint64_t step, bool wants_report);
+/* All ranks stand still while rank 0 reads their counts: steps are counted whole. */
+static void look_at(const struct tool_job_rank *rank, struct counts *counts, uint64_t *ns, uint64_t *ticks)
+{
+    pthread_barrier_wait(&all_ranks);
+    if (rank->rank == 0) {
+        *counts = all_counts();
+        *ns = now_ns();
+        *ticks = now_ticks();
+    }
+    pthread_barrier_wait(&all_ranks);
+}
+
+static void begin_once(void)
+{
+    pthread_barrier_init(&all_ranks, NULL, rank_count);
+    atexit(print_parts);
+}
+
 eo_status __wrap_tool_job_step_run(struct tool_job_rank *rank, uint64_t step, bool wants_report)
 {
-    if (rank->rank == 0 && step == FIRST_STEP) {
-        rank_count = rank->job->shape.rank_count;
-        before = all_counts();
-        begin_ns = now_ns();
-        begin_ticks = now_ticks();
-        atexit(print_parts);
+    const struct tool_job *job = rank->job;
+    if (step == FIRST_STEP) {
+        rank_count = job->shape.rank_count;
+        pthread_once(&began, begin_once);
+        look_at(rank, &before, &begin_ns, &begin_ticks);
     }
     const eo_status status = __real_tool_job_step_run(rank, step, wants_report);
-    if (rank->rank == 0 && step >= FIRST_STEP) {
-        after = all_counts();
-        end_ns = now_ns();
-        end_ticks = now_ticks();
-        step_count++;
+    if (status < 0) { /* the others would wait for this rank */
+        fprintf(stderr, "bench_parts: a step failed\n");
+        exit(1);
+    }
+    if (step >= FIRST_STEP && step + 1 == job->options->steps) {
+        look_at(rank, &after, &end_ns, &end_ticks);
+        step_count = step + 1 - FIRST_STEP;
+        is_complete = true;
     }
     return status;
 }

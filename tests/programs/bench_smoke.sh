@@ -38,9 +38,12 @@ assert set(names) == set(sys.argv[2].split(",")), names
 for name in ("calls", "bf16-calls"):
     calls = next(line for line in lines if line["line"] == name)
     assert "dynamic:malloc 0;" not in calls["measured"] and calls["verdict"] == "pass", calls
-parts = {} if "bf16-parts" not in names else {line["what"].split(": ")[1]: line["detail"] for line in lines if line["line"] == "bf16-parts"}
-assert not parts or {"products forward", "packing of operands", "attention backward", "norms backward", "optimizer", "copies of gathers",
-        "sums of gradients over ranks", "cross-entropy", "all else"} <= set(parts), parts
+parts = {line["what"].split(": ")[1]: line["detail"] for line in lines if line["line"] == "bf16-parts"}
+assert "bf16-parts" not in names or {"products forward", "packing of operands", "attention backward", "norms backward",
+                                     "optimizer", "copies of gathers", "sums of gradients over ranks", "cross-entropy",
+                                     "all else"} <= set(parts), parts
+assert all(part["calls"] % 1 == 0 for name, part in parts.items()  # whole steps; communication may be a gather ahead
+           if name not in ("copies of gathers", "sums of gradients over ranks", "all else")), parts
 assert all(part["seconds"] > 0 and part["bytes"] + part["flops"] > 0 for name, part in parts.items() if name != "all else"), parts
 ways = [line["detail"]["way"] for line in lines if line["line"] == "bf16-products"]
 assert ways and all(speed > 0 for way in ways for speed in [way["loop_gflops"], *way["shapes"].values()]), ways

@@ -143,7 +143,7 @@ INLINE void pack_all(enum eo_units kind, uint32_t *to, uint64_t width, bool by_r
 #define EO_PACK_NAME eo_pack_avx512
 #include "layers/cpu/products/pack_kinds.h"
 
-enum { UNITS_AT_ONCE = 4, TILE_LINES = 12 }; /* few rows at a time are read as streams */
+enum { UNITS_AT_ONCE = 4 }; /* few rows at a time are read as streams */
 
 /* Sixteen lines of a unit: of one row widened, of two side by side; row[i] NULL: behind the last. */
 INLINE __m512i unit_of(enum eo_units kind, const uint16_t *const row[2], uint64_t line, __mmask16 lines)
@@ -207,10 +207,11 @@ INLINE void pack_across(enum eo_units kind, uint32_t *to, uint64_t width, const 
 void eo_pack_across_avx512(enum eo_units kind, void *to, uint64_t width, const struct eo_pack *pack)
 {
     if (kind == EO_UNITS_PAIRS)
-        width == EO_PANEL ? pack_across(EO_UNITS_PAIRS, to, EO_PANEL, pack) : pack_across(EO_UNITS_PAIRS, to, TILE_LINES, pack);
+        width == EO_PANEL ? pack_across(EO_UNITS_PAIRS, to, EO_PANEL, pack)
+                          : pack_across(EO_UNITS_PAIRS, to, EO_PACK_LINES, pack);
     else
         width == EO_PANEL ? pack_across(EO_UNITS_WIDENED, to, EO_PANEL, pack)
-                          : pack_across(EO_UNITS_WIDENED, to, TILE_LINES, pack);
+                          : pack_across(EO_UNITS_WIDENED, to, EO_PACK_LINES, pack);
 }
 
 #if defined(__clang__)

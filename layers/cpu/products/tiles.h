@@ -37,7 +37,7 @@ struct eo_pack {
     bool along;
     uint64_t lines, k;
     uint64_t units;      /* of the packed form, padded */
-    uint64_t begin, end; /* the units to pack now: multiples of 4 */
+    uint64_t begin, end; /* the units to pack now: multiples of 4, by rows begin of EO_PACK_BLOCK */
     uint64_t row, block; /* by rows: units from row to row, and from each EO_PACK_BLOCK units of a row to the next */
 };
 
@@ -55,9 +55,10 @@ eo_pack_function eo_pack;
 #if defined(__x86_64__)
 eo_pack_function eo_pack_avx2, eo_pack_avx512;
 
-/* bf16 where k goes from stored row to stored row: all tiles of A (width 12), or panels of B (EO_PANEL), [units][width] each, by
- * one pass over the rows from their begin to their end, as the processor's own prefetching wants them. Pairs, or widened. begin,
- * end, row and block are not used; units are a multiple of 4. */
+/* bf16 where k goes from stored row to stored row: all tiles of A (width EO_PACK_LINES), or panels of B (EO_PANEL),
+ * [units][width] each, by one pass over the rows from their begin to their end, as the processor's own prefetching wants them.
+ * Pairs, or widened. begin, end, row and block are not used; units are a multiple of 4. */
+enum { EO_PACK_LINES = 12 };
 void eo_pack_across_avx512(enum eo_units kind, void *to, uint64_t width, const struct eo_pack *pack);
 #endif
 
@@ -86,7 +87,8 @@ struct eo_tiles {
     bool by_rows;
     bool streams; /* `finish` can write past the caches; `end` then makes it seen */
     eo_pack_function *pack;
-    void (*pack_across)(enum eo_units kind, void *to, uint64_t width, const struct eo_pack *pack); /* not by rows; or NULL */
+    /* Of B, and of A where it is not by rows; or NULL. */
+    void (*pack_across)(enum eo_units kind, void *to, uint64_t width, const struct eo_pack *pack);
     void (*begin)(void), (*end)(void); /* around the products of a thread; or NULL */
     /* sums[rows][EO_PANEL] = (sums if add) + A B, in order of the units */
     void (*multiply)(float *sums, const struct eo_tile_a *a, const void *panel, uint64_t units, bool add);

@@ -227,6 +227,7 @@ static void finish(const struct eo_multiply *product, uint64_t row, uint64_t row
 }
 
 #if EO_LEVEL == 512
+_Static_assert(TILE_ROWS == (int)EO_PACK_LINES, "tiles are packed across in their own height");
 #define PACK eo_pack_avx512
 #elif EO_LEVEL == 256
 #define PACK eo_pack_avx2

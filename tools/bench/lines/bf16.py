@@ -134,7 +134,8 @@ def share(context):
 
 
 def parts(context):
-    """Where the time of both cores goes, and what each part has to move for it."""
+    """Where the time of both cores goes, and what each part has to move for it. Shares may add up to more than 100 %:
+    communication has threads of its own, beside those that compute."""
     program = context.program("tests", "bench", "bench_parts")
     counts = []
     for _ in range(context.runs):
@@ -153,7 +154,7 @@ def parts(context):
                           f"{100 * part['seconds'] / of_both:.1f} %, {1e3 * part['seconds']:.1f} ms: {', '.join(rates)}", None,
                           None, **part))
     rest = 1 - sum(part["seconds"] for part in found["parts"].values()) / of_both
-    lines.append(line("bf16-parts", f"step of {shape(context, '2 x 1')}: all else", "shown",
+    lines.append(line("bf16-parts", f"step of {model(context)}: all else", "shown",
                       f"{100 * rest:.1f} % of both cores' {1e3 * found['step_s']:.0f} ms", None, None, **{"runs": counts}))
     return lines
 
