@@ -282,7 +282,7 @@ static void take_turn(struct bench *b)
         struct eo_tiles packing = {0};
         if (way->tiles) {
             packing = *way->tiles;
-            packing.multiply = multiply_nothing;
+            packing.multiply = packing.multiply_half = multiply_nothing;
             packing.finish = finish_nothing;
         }
         for (uint32_t i = 0; i < b->shape_count; i++) {

@@ -203,7 +203,8 @@ static void chunk_run(const struct part *part, const struct block *b, const stru
     for (uint64_t column = g->column; column < g->column + g->columns; column += EO_PANEL, sums += t->rows * EO_PANEL) {
         if (is_last && !part->stream)
             fetch_result(part, b->row + g->row, g->rows, b->column + column);
-        t->multiply(sums, a, part->lane.b + (column * units + from * EO_PANEL) * EO_UNIT_BYTES, end - from, piece + from > 0);
+        const char *panel = part->lane.b + (column * units + from * EO_PANEL) * EO_UNIT_BYTES;
+        (b->columns - column <= EO_PANEL / 2 ? t->multiply_half : t->multiply)(sums, a, panel, end - from, piece + from > 0);
         if (is_last)
             t->finish(&part->p, b->row + g->row, g->rows, b->column + column, eo_split_min(EO_PANEL, b->columns - column), sums,
                       part->stream);

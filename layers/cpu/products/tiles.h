@@ -92,6 +92,8 @@ struct eo_tiles {
     void (*begin)(void), (*end)(void); /* around the products of a thread; or NULL */
     /* sums[rows][EO_PANEL] = (sums if add) + A B, in order of the units */
     void (*multiply)(float *sums, const struct eo_tile_a *a, const void *panel, uint64_t units, bool add);
+    /* The same of the first EO_PANEL / 2 columns alone, for a last panel that has no more. */
+    void (*multiply_half)(float *sums, const struct eo_tile_a *a, const void *panel, uint64_t units, bool add);
     /* Weights of attention (layers/kernel_table.h) and products that do not depend on them, side by side: for a unit that
      * multiplies while the vectors compute. Or NULL. */
     void (*weights_beside)(const struct eo_attention_weights *w, const struct eo_tile_product *products, uint32_t count);

@@ -90,14 +90,44 @@ static void tile_amx(float *sums, const struct eo_tile_a *a, const void *panel, 
     amx_close(sums);
 }
 
+/* Tiles 0 and 2 of the sums alone. */
+static void tile_amx_half(float *sums, const struct eo_tile_a *a, const void *panel, uint64_t units, bool add)
+{
+    amx_open(sums, add);
+    for (uint64_t unit = 0; unit < units; unit += AMX_UNITS) {
+        const char *upper = (const char *)a->values + unit * a->unit;
+        amx_load(4, upper, a->row);
+        amx_load_once(6, (const char *)panel + unit * PANEL_STRIDE, PANEL_STRIDE);
+        amx_load(5, upper + AMX_ROWS * a->row, a->row);
+        amx_dot_bf16(0, 4, 6);
+        amx_dot_bf16(2, 5, 6);
+    }
+    amx_store(0, sums, SUMS_STRIDE);
+    amx_store(2, sums + AMX_ROWS * EO_PANEL, SUMS_STRIDE);
+}
+
 #include "layers/cpu/products/attention_amx.h"
 
 const struct eo_tiles EO_AMX_TABLE = {
-    .name = "amx", .units = EO_UNITS_PAIRS, .rows = 2 * AMX_ROWS, .unit_block = AMX_UNITS,
-    .columns_min = EO_B_COLUMNS_MIN, .columns_max = EO_B_COLUMNS_MAX, .b_units = EO_B_UNITS_MAX, .chunk = 256, .group = 3,
-    .by_rows = true, .streams = true, .pack = PACK, .pack_across = eo_pack_across_avx512,
-    .begin = amx_begin, .end = amx_end, .multiply = tile_amx,
-    .weights_beside = weights_beside, .finish = finish,
+    .name = "amx",
+    .units = EO_UNITS_PAIRS,
+    .rows = 2 * AMX_ROWS,
+    .unit_block = AMX_UNITS,
+    .columns_min = EO_B_COLUMNS_MIN,
+    .columns_max = EO_B_COLUMNS_MAX,
+    .b_units = EO_B_UNITS_MAX,
+    .chunk = 256,
+    .group = 3,
+    .by_rows = true,
+    .streams = true,
+    .pack = PACK,
+    .pack_across = eo_pack_across_avx512,
+    .begin = amx_begin,
+    .end = amx_end,
+    .multiply = tile_amx,
+    .multiply_half = tile_amx_half,
+    .weights_beside = weights_beside,
+    .finish = finish,
 };
 
 #if defined(__clang__)

@@ -18,30 +18,49 @@
 #define EO_LEVEL 512
 #include "layers/cpu/products/tiles_vector.h"
 
-static void tile_pairs(float *sums, const struct eo_tile_a *a, const void *panel, uint64_t units, bool add)
+INLINE void tile_vectors(float *sums, const struct eo_tile_a *a, const void *panel, uint64_t units, bool add,
+                         const uint64_t vectors)
 {
     const char *at = a->values;
     const uint32_t *b = panel;
     vf sum[TILE_ROWS][2];
-    sums_open(sum, sums, add);
+    sums_open(sum, sums, add, vectors);
     for (uint64_t i = 0; i < units; i++, at += a->unit, b += EO_PANEL) {
-        const __m512bh b0 = (__m512bh)_mm512_loadu_si512(b), b1 = (__m512bh)_mm512_loadu_si512(b + V);
+        const __m512bh b0 = (__m512bh)_mm512_loadu_si512(b), b1 = vectors > 1 ? (__m512bh)_mm512_loadu_si512(b + V) : b0;
 #pragma GCC unroll 12
         for (uint64_t r = 0; r < TILE_ROWS; r++) {
             int32_t pair;
             memcpy(&pair, at + r * a->row, sizeof(pair));
             const __m512bh x = (__m512bh)_mm512_set1_epi32(pair);
             sum[r][0] = (vf)_mm512_dpbf16_ps((__m512)sum[r][0], x, b0);
-            sum[r][1] = (vf)_mm512_dpbf16_ps((__m512)sum[r][1], x, b1);
+            if (vectors > 1)
+                sum[r][1] = (vf)_mm512_dpbf16_ps((__m512)sum[r][1], x, b1);
         }
     }
-    sums_close(sums, sum);
+    sums_close(sums, sum, vectors);
+}
+
+static void tile_pairs(float *sums, const struct eo_tile_a *a, const void *panel, uint64_t units, bool add)
+{
+    tile_vectors(sums, a, panel, units, add, 2);
+}
+
+static void tile_pairs_half(float *sums, const struct eo_tile_a *a, const void *panel, uint64_t units, bool add)
+{
+    tile_vectors(sums, a, panel, units, add, 1);
 }
 
 const struct eo_tiles eo_tiles_avx512_bf16 = {
-    .name = "avx512_bf16", .units = EO_UNITS_PAIRS, .rows = TILE_ROWS, .unit_block = TILE_UNIT_BLOCK,
-    BLOCK_OF_B, .pack = PACK, .pack_across = eo_pack_across_avx512,
-    .multiply = tile_pairs, .finish = finish,
+    .name = "avx512_bf16",
+    .units = EO_UNITS_PAIRS,
+    .rows = TILE_ROWS,
+    .unit_block = TILE_UNIT_BLOCK,
+    BLOCK_OF_B,
+    .pack = PACK,
+    .pack_across = eo_pack_across_avx512,
+    .multiply = tile_pairs,
+    .multiply_half = tile_pairs_half,
+    .finish = finish,
 };
 
 #if defined(__clang__)

@@ -21,25 +21,26 @@ enum { SUM_ROWS = 4, TILE_ROWS = 4 };
 enum { TILE_UNIT_BLOCK = 4, STRIP = 2 * V, AHEAD = 4 /* units */ };
 _Static_assert(EO_PANEL % STRIP == 0 && TILE_ROWS % SUM_ROWS == 0 && TILE_ROWS % 4 == 0, "a tile has an edge");
 
-INLINE void sums_open(vf sum[SUM_ROWS][2], const float *sums, bool add)
+INLINE void sums_open(vf sum[SUM_ROWS][2], const float *sums, bool add, uint64_t vectors)
 {
     for (uint64_t r = 0; r < SUM_ROWS; r++)
-        for (uint64_t v = 0; v < 2; v++)
+        for (uint64_t v = 0; v < vectors; v++)
             sum[r][v] = add ? v_load(sums + r * EO_PANEL + v * V) : v_set(0);
 }
 
-INLINE void sums_close(float *sums, vf sum[SUM_ROWS][2])
+INLINE void sums_close(float *sums, vf sum[SUM_ROWS][2], uint64_t vectors)
 {
     for (uint64_t r = 0; r < SUM_ROWS; r++)
-        for (uint64_t v = 0; v < 2; v++)
+        for (uint64_t v = 0; v < vectors; v++)
             v_store(sums + r * EO_PANEL + v * V, sum[r][v]);
 }
 
-/* SUM_ROWS rows of A times a strip of B. */
-INLINE void strip_fp32(float *sums, const struct eo_tile_a *a, const char *at, const float *b, uint64_t units, bool add)
+/* SUM_ROWS rows of A times a strip of B, or (vectors 1) its first half. */
+INLINE void strip_fp32(float *sums, const struct eo_tile_a *a, const char *at, const float *b, uint64_t units, bool add,
+                       const uint64_t vectors)
 {
     vf sum[SUM_ROWS][2];
-    sums_open(sum, sums, add);
+    sums_open(sum, sums, add, vectors);
 #if EO_LEVEL == 256 /* not measured elsewhere */
 #pragma GCC unroll 4
 #endif
@@ -48,24 +49,36 @@ INLINE void strip_fp32(float *sums, const struct eo_tile_a *a, const char *at, c
         __builtin_prefetch(b + AHEAD * EO_PANEL); /* the panel comes from the second-level cache */
         __builtin_prefetch(b + AHEAD * EO_PANEL + V);
 #endif
-        const vf b0 = v_load(b), b1 = v_load(b + V);
+        const vf b0 = v_load(b), b1 = vectors > 1 ? v_load(b + V) : b0;
 #pragma GCC unroll 12
         for (uint64_t r = 0; r < SUM_ROWS; r++) {
             float x;
             memcpy(&x, at + r * a->row, sizeof(x));
             sum[r][0] = v_fma(v_set(x), b0, sum[r][0]);
-            sum[r][1] = v_fma(v_set(x), b1, sum[r][1]);
+            if (vectors > 1)
+                sum[r][1] = v_fma(v_set(x), b1, sum[r][1]);
         }
     }
-    sums_close(sums, sum);
+    sums_close(sums, sum, vectors);
+}
+
+INLINE void tile_columns(float *sums, const struct eo_tile_a *a, const void *panel, uint64_t units, bool add,
+                         const uint64_t columns)
+{
+    for (uint64_t column = 0; column < columns; column += STRIP) /* all rows, while the strip is at hand */
+        for (uint64_t row = 0; row < TILE_ROWS; row += SUM_ROWS)
+            strip_fp32(sums + row * EO_PANEL + column, a, (const char *)a->values + row * a->row, (const float *)panel + column,
+                       units, add, columns < STRIP ? 1 : 2);
 }
 
 static inline void tile_fp32(float *sums, const struct eo_tile_a *a, const void *panel, uint64_t units, bool add)
 {
-    for (uint64_t column = 0; column < EO_PANEL; column += STRIP) /* all rows, while the strip is at hand */
-        for (uint64_t row = 0; row < TILE_ROWS; row += SUM_ROWS)
-            strip_fp32(sums + row * EO_PANEL + column, a, (const char *)a->values + row * a->row, (const float *)panel + column,
-                       units, add);
+    tile_columns(sums, a, panel, units, add, EO_PANEL);
+}
+
+static inline void tile_fp32_half(float *sums, const struct eo_tile_a *a, const void *panel, uint64_t units, bool add)
+{
+    tile_columns(sums, a, panel, units, add, EO_PANEL / 2);
 }
 
 /* ---- from sums to elements ---- */
@@ -247,10 +260,10 @@ _Static_assert((int)B_UNITS / B_COLUMNS_LEAST <= (int)EO_B_UNITS_MAX / EO_B_COLU
                "scratch has room for a block of B");
 #define BLOCK_OF_B .columns_min = B_COLUMNS_LEAST, .columns_max = B_COLUMNS_MOST, .b_units = B_UNITS
 
-#define TILES_FP32(level, kind, across)                                                                \
-    {                                                                                                  \
+#define TILES_FP32(level, kind, across)                                                                               \
+    {                                                                                                                 \
         .name = (level), .units = (kind), .rows = TILE_ROWS, .unit_block = TILE_UNIT_BLOCK, BLOCK_OF_B, .pack = PACK, \
-        .pack_across = (across), .multiply = tile_fp32, .finish = finish,                              \
+        .pack_across = (across), .multiply = tile_fp32, .multiply_half = tile_fp32_half, .finish = finish,            \
     }
 
 #endif
