@@ -109,25 +109,11 @@ static void tile_amx_half(float *sums, const struct eo_tile_a *a, const void *pa
 #include "layers/cpu/products/attention_amx.h"
 
 const struct eo_tiles EO_AMX_TABLE = {
-    .name = "amx",
-    .units = EO_UNITS_PAIRS,
-    .rows = 2 * AMX_ROWS,
-    .unit_block = AMX_UNITS,
-    .columns_min = EO_B_COLUMNS_MIN,
-    .columns_max = EO_B_COLUMNS_MAX,
-    .b_units = EO_B_UNITS_MAX,
-    .chunk = 256,
-    .group = 3,
-    .by_rows = true,
-    .streams = true,
-    .pack = PACK,
-    .pack_across = eo_pack_across_avx512,
-    .begin = amx_begin,
-    .end = amx_end,
-    .multiply = tile_amx,
-    .multiply_half = tile_amx_half,
-    .weights_beside = weights_beside,
-    .finish = finish,
+    .name = "amx", .units = EO_UNITS_PAIRS, .rows = 2 * AMX_ROWS, .unit_block = AMX_UNITS,
+    .columns_min = EO_B_COLUMNS_MIN, .columns_max = EO_B_COLUMNS_MAX, .b_units = EO_B_UNITS_MAX, .chunk = 256, .group = 3,
+    .by_rows = true, .streams = true, .pack = PACK, .pack_across = eo_pack_across_avx512,
+    .begin = amx_begin, .end = amx_end, .multiply = tile_amx, .multiply_half = tile_amx_half,
+    .weights_beside = weights_beside, .finish = finish,
 };
 
 #if defined(__clang__)

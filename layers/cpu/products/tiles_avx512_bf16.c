@@ -51,16 +51,9 @@ static void tile_pairs_half(float *sums, const struct eo_tile_a *a, const void *
 }
 
 const struct eo_tiles eo_tiles_avx512_bf16 = {
-    .name = "avx512_bf16",
-    .units = EO_UNITS_PAIRS,
-    .rows = TILE_ROWS,
-    .unit_block = TILE_UNIT_BLOCK,
-    BLOCK_OF_B,
-    .pack = PACK,
-    .pack_across = eo_pack_across_avx512,
-    .multiply = tile_pairs,
-    .multiply_half = tile_pairs_half,
-    .finish = finish,
+    .name = "avx512_bf16", .units = EO_UNITS_PAIRS, .rows = TILE_ROWS, .unit_block = TILE_UNIT_BLOCK,
+    BLOCK_OF_B, .pack = PACK, .pack_across = eo_pack_across_avx512,
+    .multiply = tile_pairs, .multiply_half = tile_pairs_half, .finish = finish,
 };
 
 #if defined(__clang__)
