@@ -109,9 +109,9 @@ static struct lane {
 static atomic_uint lane_count;
 static _Thread_local struct lane *own_lane;
 static struct counts before, after;
-static uint64_t begin_ns, end_ns, begin_ticks, end_ticks, step_count;
-static uint32_t rank_count;
-static bool is_complete;
+static uint64_t begin_ns, end_ns, begin_ticks, end_ticks;
+static _Atomic uint64_t step_count; /* 0: the run is not over */
+static atomic_uint rank_count;
 static pthread_barrier_t all_ranks;
 static pthread_once_t began = PTHREAD_ONCE_INIT;
 
@@ -413,8 +413,8 @@ const struct eo_cpu_kernels *__wrap_eo_cpu_kernels_best(void)
 
 static void print_parts(void)
 {
-    const double steps = (double)step_count;
-    if (!is_complete)
+    const double steps = (double)atomic_load(&step_count);
+    if (!(steps > 0))
         return;
     const double tick_s = (double)(end_ns - begin_ns) * 1e-9 / (double)(end_ticks - begin_ticks);
     printf("{\"ranks\": %u, \"steps\": %.0f, \"step_s\": %.6f, \"parts\": {", rank_count, steps,
@@ -434,6 +434,7 @@ static void print_parts(void)
 
 eo_status __real_tool_job_step_run(struct tool_job_rank *rank, uint64_t step, bool wants_report);
 eo_status __wrap_tool_job_step_run(struct tool_job_rank *rank, uint64_t step, bool wants_report);
+
 /* All ranks stand still while rank 0 reads their counts: steps are counted whole. */
 static void look_at(const struct tool_job_rank *rank, struct counts *counts, uint64_t *ns, uint64_t *ticks)
 {
@@ -467,8 +468,7 @@ eo_status __wrap_tool_job_step_run(struct tool_job_rank *rank, uint64_t step, bo
     }
     if (step >= FIRST_STEP && step + 1 == job->options->steps) {
         look_at(rank, &after, &end_ns, &end_ticks);
-        step_count = step + 1 - FIRST_STEP;
-        is_complete = true;
+        atomic_store(&step_count, step + 1 - FIRST_STEP);
     }
     return status;
 }

@@ -148,7 +148,9 @@ result $? '... which refuses to recompute more blocks than there are, as memplan
 "$train" --model llama-tiny --plan --recompute cheap >out 2>err && grep -q -- '--recompute cheap saves nothing here' err &&
     "$train" --model qwen3-tiny --plan --recompute cheap >out 2>err && ! grep -q 'saves nothing' err &&
     run 0 'min-recompute: ' --model llama-3-8b --seq 8192 --batch 4 --device H100 --fit min-recompute && ! grep -q 'cheap' out &&
-    run 0 ' --recompute cheap (no product again)' --model qwen3-8b --seq 8192 --batch 4 --device H100 --fit min-recompute
+    run 0 ' --recompute cheap (no product again)' --model qwen3-8b --seq 8192 --batch 4 --device H100 --fit min-recompute &&
+    run 0 '(cheap saves nothing here), all ' --model llama-3-8b --ranks 8 --recompute cheap &&
+    run 0 'try: --recompute all ' --model qwen3-8b --ranks 8 --recompute cheap
 result $? 'a cheap recompute is told where it saves nothing, and named where it saves something'
 run 0 'FITS, ' --model llama-3-8b --device H100 --fit max-batch --headroom 15% && grep -q 'max-batch: batch 4 fits' out &&
     grep -q 'headroom 11.9' out && run 0 'max-batch: batch 5 fits' --model llama-3-8b --device H100 --fit max-batch
