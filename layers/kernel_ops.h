@@ -385,6 +385,7 @@ struct eo_loss {
     uint64_t stride, rows, vocabulary;
     float scale;
     bool backward;
+    void *scratch; /* loss_scratch_bytes */
 };
 
 /* ---- the table ---- */
@@ -417,6 +418,7 @@ struct eo_kernel_ops {
     uint64_t (*attention_scratch_bytes)(struct eo_types types, const struct eo_attention_shape *shape,
                                         uint32_t thread_count); /* both directions */
     uint64_t (*embedding_scratch_bytes)(uint64_t rows, uint64_t width, uint64_t vocabulary);
+    uint64_t (*loss_scratch_bytes)(uint64_t vocabulary, uint32_t thread_count); /* cross_entropy; NULL: none */
     /* Of products with at most these sizes; NULL: none. */
     uint64_t (*multiply_scratch_bytes)(uint64_t m, uint64_t n, uint64_t k, uint32_t thread_count);
     uint64_t (*float8_scratch_bytes)(uint64_t m, uint64_t n, uint64_t k); /* NULL: no products in float8 */

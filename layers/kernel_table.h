@@ -110,11 +110,11 @@ struct eo_kernel_table {
     void (*head_norm_backward)(const struct eo_head_rows *heads); /* sums [head_size] are those of these rows */
     void (*rotate)(const struct eo_rotation *part, uint64_t first_row); /* values stands at the first row of all */
     void (*dropout)(const struct eo_dropout *part, uint64_t first_row); /* operands stand at the first row of all */
-    /* One row. *max and *sum (of exponentials of the distance from max); `next` is fetched ahead, or NULL. With
-     * `backward` only softmax_gradient reads the row after that. */
-    void (*softmax_sum)(void *row, const void *next, uint64_t count, bool backward, float *max, float *sum);
-    /* The exponentials times a factor, over the row; at the target less `less`. */
-    void (*softmax_gradient)(void *row, uint64_t count, float max, float factor, uint64_t target, float less);
+    /* One row: its maximum, and the sum of exponentials of the distance from it, which are kept where there is a place for
+     * them (or NULL). `next` is fetched ahead, or NULL. */
+    void (*softmax_sum)(const void *row, const void *next, uint64_t count, float *exponentials, float *max, float *sum);
+    /* The exponentials times a factor, over the row; at the target less `less`. In fp32 they may lie in the row. */
+    void (*softmax_gradient)(void *row, const float *exponentials, uint64_t count, float factor, uint64_t target, float less);
 
     void (*attention_forward)(const struct eo_attention_head *head);
     void (*attention_backward)(const struct eo_attention_head *head);

@@ -52,6 +52,7 @@ uint64_t eo_cpu_embedding_bf16_scratch_bytes(uint64_t rows, uint64_t width, uint
 eo_status eo_cpu_embedding_forward(eo_team *team, const struct eo_embedding *embedding);
 eo_status eo_cpu_embedding_backward(eo_team *team, const struct eo_embedding_gradient *embedding);
 eo_status eo_cpu_cross_entropy(eo_team *team, const struct eo_loss *loss);
+uint64_t eo_cpu_loss_bf16_scratch_bytes(uint64_t vocabulary, uint32_t thread_count);
 
 /* oneDNN's products in fp32 go no higher than this instruction set of eo_kernels_name. Before the first of them; later nothing
  * changes. */

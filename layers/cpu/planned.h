@@ -34,6 +34,7 @@ static inline uint64_t eo_cpu_embedding_scratch_bytes(uint64_t rows, uint64_t wi
 
 #define EO_CPU_PLANNED_BF16_OPS \
     EO_CPU_PLANNED_OPS, .fused_epilogues = true, .attention_scratch_bytes = eo_cpu_attention_bf16_scratch_bytes, \
-    .multiply_scratch_bytes = eo_product_scratch_bytes, .embedding_scratch_bytes = eo_cpu_embedding_bf16_scratch_bytes
+    .multiply_scratch_bytes = eo_product_scratch_bytes, .loss_scratch_bytes = eo_cpu_loss_bf16_scratch_bytes, \
+    .embedding_scratch_bytes = eo_cpu_embedding_bf16_scratch_bytes
 
 #endif

@@ -93,7 +93,7 @@ struct eo_transformer {
     uint32_t positions;           /* likewise; NO_BUFFER: not packed */
     uint32_t random;              /* likewise, an eo_random_place a slot; NO_BUFFER: no dropout */
     uint32_t embedding_scratch;   /* NO_BUFFER: none */
-    uint32_t product_scratch;     /* always live, of any product; NO_BUFFER: none */
+    uint32_t product_scratch;     /* always live, of any product and the loss; NO_BUFFER: none */
     uint32_t half_count;
     struct half_shape shape[2];   /* MLP, attention */
     char *adapter_targets;        /* of the adapters; NULL: none */
@@ -218,12 +218,17 @@ static inline void *pass_at(const struct pass *pass, void *values, uint64_t inde
     return eo_element_at_mutable(pass->types.compute, values, index);
 }
 
+static inline void *pass_product_scratch(const struct pass *pass)
+{
+    const uint32_t scratch = pass->transformer->product_scratch;
+    return scratch == NO_BUFFER ? NULL : pass_memory(pass, scratch);
+}
+
 static inline eo_status pass_multiply(const struct pass *pass, const struct eo_multiply *product)
 {
     struct eo_multiply p = *product;
-    const uint32_t scratch = pass->transformer->product_scratch;
-    if (scratch != NO_BUFFER && p.epilogue != EO_EPILOGUE_BIAS_GRADIENT)
-        p.scratch = pass_memory(pass, scratch);
+    if (p.epilogue != EO_EPILOGUE_BIAS_GRADIENT)
+        p.scratch = pass_product_scratch(pass);
     return pass->kernels->multiply(pass->team, &p);
 }
 

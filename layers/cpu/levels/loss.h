@@ -20,18 +20,11 @@ INLINE float row_max(const element *row, uint64_t count)
     return rest;
 }
 
-/* Between the two functions the exponentials stay in the row; bf16 would round them, and takes them again. */
-#ifdef EO_ELEMENT_BF16
-enum { KEEP_EXPONENTIALS = 0 };
-#else
-enum { KEEP_EXPONENTIALS = 1 };
-#endif
-
 /* The first pass brings a row into the second-level cache; while the second computes, the next row is fetched. */
-static void softmax_sum(void *values, const void *next_values, uint64_t count, bool backward, float *max, float *sum)
+static void softmax_sum(const void *values, const void *next_values, uint64_t count, float *exponentials, float *max,
+                        float *sum)
 {
-    element *row = values;
-    const element *next = next_values;
+    const element *row = values, *next = next_values;
     *max = row_max(row, count);
     const vf m = v_set(*max);
     vf sums[4];
@@ -45,8 +38,8 @@ static void softmax_sum(void *values, const void *next_values, uint64_t count, b
                 __builtin_prefetch(next + at, 0, 2);
             const vf e = v_exp(LOAD_WHOLE(row + at) - m);
             sums[lane] += e;
-            if (KEEP_EXPONENTIALS && backward)
-                STORE_WHOLE(row + at, e);
+            if (exponentials != NULL)
+                v_store(exponentials + at, e);
         }
     *sum = v_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
     for (; i < count; i += V) {
@@ -56,23 +49,17 @@ static void softmax_sum(void *values, const void *next_values, uint64_t count, b
         v_store(e, v_exp(LOAD(row + i) - m));
         for (uint64_t at = 0; at < left; at++)
             *sum += e[at];
-        if (KEEP_EXPONENTIALS && backward)
-            STORE(row + i, v_load(e));
+        if (exponentials != NULL)
+            memcpy(exponentials + i, e, left * sizeof(float));
     }
 }
 
-INLINE vf row_exponentials(vf x, vf max)
-{
-    return KEEP_EXPONENTIALS ? x : v_exp(x - max);
-}
-
-static void softmax_gradient(void *values, uint64_t count, float max, float factor, uint64_t target, float less)
+static void softmax_gradient(void *values, const float *exponentials, uint64_t count, float factor, uint64_t target, float less)
 {
     element *row = values;
-    const vf m = v_set(max), f = v_set(factor);
-    vf at_target = row_exponentials(v_set(float_of(row[target])), m) * f;
-    at_target -= v_set(less);
-    FOR_VECTORS(i, count, STORE(row + i, row_exponentials(LOAD(row + i), m) * f););
+    const vf f = v_set(factor);
+    const vf at_target = v_set(exponentials[target]) * f - v_set(less);
+    FOR_VECTORS(i, count, STORE(row + i, LOAD(exponentials + i) * f););
     OF_POINTER(row, v_store_part, v_store_bf16_part)(row + target, at_target, 1);
 }
 

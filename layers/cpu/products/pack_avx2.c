@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Packing (tiles.h) for processors with avx2; the rest of the library keeps the baseline. Whole panels of B go by blocks
- * of 8 x 8 units; tiles of A, of as many rows as there are blocks of four in the width, by 4 x 8. All else is left to eo_pack.
+ * of 8 x 8 units; tiles of A, of as many rows as there are blocks of four in the width, by 4 x 8; widened operands whose rows
+ * lie across tiles by one pass over the rows. All else is left to eo_pack.
  */
 #include "layers/cpu/products/tiles.h"
 
@@ -99,33 +100,61 @@ static void pack_tile(uint32_t *to, uint64_t width, const struct eo_pack *pack)
     eo_pack(EO_UNITS_WIDENED, to, width, false, &rest);
 }
 
-/* The same where units are: eight lines at a time, then four. */
-static void pack_tile_across(uint32_t *to, uint64_t width, const struct eo_pack *pack)
+/* A unit of a whole tile, widened: eight lines at a time, then four. `from` NULL: behind k. */
+INLINE void widen_unit(uint32_t *to, uint64_t width, const uint16_t *from)
 {
-    struct eo_pack rest = *pack;
-    const uint64_t end = pack->k < pack->end ? pack->k : pack->end;
-    for (; rest.begin < end; rest.begin++) {
-        uint32_t *const unit = to + rest.begin * width;
-        const uint16_t *const from = (const uint16_t *)pack->from + rest.begin * pack->stride;
-        uint64_t line = 0;
-        for (; line + SIDE <= width; line += SIDE)
-            _mm256_storeu_si256((void *)(unit + line), load(true, pack, rest.begin * pack->stride + line));
-        for (; line < width; line += 4)
-            _mm_storeu_si128((void *)(unit + line),
-                             _mm_slli_epi32(_mm_cvtepu16_epi32(_mm_loadl_epi64((const void *)(from + line))), 16));
+    if (from == NULL) {
+        memset(to, 0, width * EO_UNIT_BYTES);
+        return;
     }
-    for (; rest.begin < pack->end; rest.begin++) /* zeros behind k */
-        memset(to + rest.begin * width, 0, width * EO_UNIT_BYTES);
+    uint64_t line = 0;
+    for (; line + SIDE <= width; line += SIDE)
+        _mm256_storeu_si256((void *)(to + line), load(true, &(struct eo_pack){.from = from}, line));
+    for (; line < width; line += 4)
+        _mm_storeu_si128((void *)(to + line),
+                         _mm_slli_epi32(_mm_cvtepu16_epi32(_mm_loadl_epi64((const void *)(from + line))), 16));
+}
+
+enum { UNITS_AT_ONCE = 4 }; /* few rows at a time are read as streams */
+
+INLINE void pack_across(uint32_t *to, uint64_t width, const struct eo_pack *pack)
+{
+    const struct eo_pack p = *pack; /* a copy: stores to `to` cannot change it */
+    const uint64_t whole = p.lines / width * width;
+    for (uint64_t unit = 0; unit < p.units; unit += UNITS_AT_ONCE) {
+        const uint16_t *row[UNITS_AT_ONCE];
+        for (uint64_t i = 0; i < UNITS_AT_ONCE; i++)
+            row[i] = unit + i < p.k ? (const uint16_t *)p.from + (unit + i) * p.stride : NULL;
+        for (uint64_t line = 0; line < whole; line += width)
+#pragma GCC unroll 4
+            for (uint64_t i = 0; i < UNITS_AT_ONCE; i++)
+                widen_unit(to + line * p.units + (unit + i) * width, width, row[i] ? row[i] + line : NULL);
+    }
+    if (whole == p.lines)
+        return;
+    struct eo_pack last = p;
+    last.from = (const uint16_t *)p.from + whole;
+    last.lines = p.lines - whole;
+    last.begin = 0;
+    last.end = p.units;
+    eo_pack(EO_UNITS_WIDENED, to + whole * p.units, width, false, &last);
+}
+
+void eo_pack_across_avx2(enum eo_units kind, void *to, uint64_t width, const struct eo_pack *pack)
+{
+    (void)kind; /* widened: tiles of avx2 have no pairs */
+    width == EO_PANEL ? pack_across(to, EO_PANEL, pack) : pack_across(to, EO_PACK_LINES, pack);
 }
 
 void eo_pack_avx2(enum eo_units kind, void *to, uint64_t width, bool by_rows, const struct eo_pack *pack)
 {
-    if (pack->lines != width || by_rows || kind == EO_UNITS_PAIRS || (width != EO_PANEL && kind == EO_UNITS_FP32))
+    const bool is_widened = kind == EO_UNITS_WIDENED;
+    if (pack->lines != width || by_rows || kind == EO_UNITS_PAIRS || (is_widened ? !pack->along : width != EO_PANEL))
         eo_pack(kind, to, width, by_rows, pack);
     else if (width != EO_PANEL)
-        pack->along ? pack_tile(to, width, pack) : pack_tile_across(to, width, pack);
-    else if (kind == EO_UNITS_WIDENED)
-        pack->along ? pack_panel(true, true, to, pack) : pack_panel(true, false, to, pack);
+        pack_tile(to, width, pack);
+    else if (is_widened)
+        pack_panel(true, true, to, pack);
     else
         pack->along ? pack_panel(false, true, to, pack) : pack_panel(false, false, to, pack);
 }

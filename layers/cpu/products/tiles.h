@@ -59,6 +59,7 @@ eo_pack_function eo_pack_avx2, eo_pack_avx512;
  * [units][width] each, by one pass over the rows from their begin to their end, as the processor's own prefetching wants them.
  * Pairs, or widened. begin, end, row and block are not used; units are a multiple of 4. */
 enum { EO_PACK_LINES = 12 };
+void eo_pack_across_avx2(enum eo_units kind, void *to, uint64_t width, const struct eo_pack *pack); /* widened alone */
 void eo_pack_across_avx512(enum eo_units kind, void *to, uint64_t width, const struct eo_pack *pack);
 #endif
 

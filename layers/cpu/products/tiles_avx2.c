@@ -18,7 +18,7 @@
 #include "layers/cpu/products/tiles_vector.h"
 
 const struct eo_tiles eo_tiles_fp32_avx2 = TILES_FP32("avx2", EO_UNITS_FP32, NULL);
-const struct eo_tiles eo_tiles_bf16_avx2 = TILES_FP32("avx2", EO_UNITS_WIDENED, NULL);
+const struct eo_tiles eo_tiles_bf16_avx2 = TILES_FP32("avx2", EO_UNITS_WIDENED, eo_pack_across_avx2);
 
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -396,9 +396,20 @@ static void losses(struct call *c)
     float *of_rows = result(c, "losses", EO_DTYPE_FP32, in->rows, 1e-5);
     /* A gradient is at most one: what cancels at the target is of that size. */
     void *logits = result_over(c, "logits' gradient", c->types.compute, 0, count, 1e-6);
-    cr_assert_eq(c->ops->cross_entropy(c->team, &(struct eo_loss){
-        .types = c->types, .logits = logits, .losses = of_rows, .loss_sum = &total, .targets = in->tokens,
-        .stride = in->stride, .rows = in->rows, .vocabulary = in->width, .scale = 0.25F, .backward = in->flag}), EO_OK);
+    void *scratch =
+        c->ops->loss_scratch_bytes ? guarded_bytes(c->ops->loss_scratch_bytes(in->width, eo_team_thread_count(c->team))) : NULL;
+    cr_assert_eq(c->ops->cross_entropy(c->team, &(struct eo_loss){.types = c->types,
+                                                                  .logits = logits,
+                                                                  .losses = of_rows,
+                                                                  .loss_sum = &total,
+                                                                  .targets = in->tokens,
+                                                                  .stride = in->stride,
+                                                                  .rows = in->rows,
+                                                                  .vocabulary = in->width,
+                                                                  .scale = 0.25F,
+                                                                  .backward = in->flag,
+                                                                  .scratch = scratch}),
+                 EO_OK);
     for (uint64_t row = 0; row < in->rows; row++)
         sum += of_rows[row];
     cr_assert_eq(total, sum, "the sum of the losses is not in row order");

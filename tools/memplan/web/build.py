@@ -23,7 +23,7 @@ JANSSON = "dump error hashtable hashtable_seed load memory pack_unpack strbuffer
 PATTERNS = [
     "runtime/plan/*.c", "runtime/plan/*/*.c", "layers/transformer/*.c", "buffers/[bflp]*.c", "base/[clsv]*.c",
     "layers/backends.c", "layers/checks.c", "layers/rope_table.c", "layers/cuda/planned.c", "layers/cuda/scratch_bytes.c",
-    "layers/cpu/planned.c", "layers/cpu/attention*.c", "layers/cpu/embedding.c", "layers/cpu/norm.c",
+    "layers/cpu/planned.c", "layers/cpu/attention*.c", "layers/cpu/embedding.c", "layers/cpu/loss.c", "layers/cpu/norm.c",
     "layers/cpu/products/packed.c",
     "tools/memplan/reply.c", "tools/memplan/*/*.c", "tools/interchange/model_*.c",
     "tools/interchange/config/*.c",
