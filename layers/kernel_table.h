@@ -13,12 +13,13 @@
 #include "layers/kernel_ops.h"
 
 enum {
-    EO_STRIP = 256,      /* columns that one task sums over all rows; a multiple of every vector width */
-    EO_NORM_PARTS = 16,  /* parts of the rows; norm backward adds their sums in order */
-    EO_QUERY_BLOCK = 64, /* queries of one block of attention; a multiple of EO_TILE_ROWS */
-    EO_TILE_ROWS = 8,    /* attention's bounds are rounded to it; a multiple of every level's tile */
-    EO_TILE_PAD = 32,    /* attention pads keys to it; a multiple of every level's panel */
-    EO_HEAD_PAD = 16,    /* attention pads heads to it; a multiple of every level's vector width */
+    EO_STRIP = 256,        /* columns that one task sums over all rows; a multiple of every vector width */
+    EO_NORM_PARTS = 16,    /* parts of the rows; norm backward adds their sums in order */
+    EO_QUERY_BLOCK = 64,   /* queries of one block of attention; a multiple of EO_TILE_ROWS */
+    EO_KEY_CHUNK = 256,    /* keys that a block of queries takes at a time; a multiple of EO_QUERY_BLOCK and EO_TILE_PAD */
+    EO_TILE_ROWS = 8,      /* attention's bounds are rounded to it; a multiple of every level's tile */
+    EO_TILE_PAD = 32,      /* attention pads keys to it; a multiple of every level's panel */
+    EO_HEAD_PAD = 16,      /* attention pads heads to it; a multiple of every level's vector width */
     EO_PRODUCT_BAND = 32,  /* rows, */
     EO_PRODUCT_PANEL = 32, /* columns */
     EO_PRODUCT_DEPTH = 64, /* and terms of a block of the reference product */

@@ -25,7 +25,8 @@ static uint64_t attention_lane_floats(const struct eo_attention_shape *shape)
 {
     const uint64_t keys = eo_split_up(shape->seq, EO_TILE_PAD) * EO_TILE_PAD;
     const uint64_t head = eo_split_up(shape->head_size, EO_HEAD_PAD) * EO_HEAD_PAD;
-    return 3 * EO_QUERY_BLOCK * head + 2 * EO_QUERY_BLOCK * (keys + EO_HEAD_PAD) + 5 * keys * head;
+    const uint64_t row = eo_split_min(keys, EO_KEY_CHUNK) + EO_HEAD_PAD;
+    return 3 * EO_QUERY_BLOCK * head + 2 * EO_QUERY_BLOCK * row + 5 * keys * head;
 }
 
 uint64_t eo_cpu_attention_scratch_bytes(struct eo_types types, const struct eo_attention_shape *shape,

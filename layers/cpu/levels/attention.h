@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * Causal attention of one head at one level. Queries go in blocks of EO_QUERY_BLOCK against all keys before them:
+ * Causal attention of one head at one level. Queries go in blocks of EO_QUERY_BLOCK, keys in chunks of EO_KEY_CHUNK, whose
+ * operands and scores the second-level cache holds:
  *
  *              keys ->                    S = Q K^T, P = softmax(S), O = P V
  *     queries  [ block 0 | .            ]
  *              [ block 1       | .      ] a row's work ends at its diagonal, rounded up to a tile,
  *              [ block 2             | .] so little of the upper triangle is computed
  *
+ * Forward, each row of queries has a maximum and a sum of the chunks before; what was summed is corrected where a chunk raises
+ * the maximum (Milakov and Gimelshein, Online normalizer calculation for softmax, 2018).
+ *
  * All operands are packed into the scratch first: rows close together (in memory they are a token apart, each on a
  * page of its own), heads padded to EO_HEAD_PAD and keys to EO_TILE_PAD with zeros, so that the products need no
- * edges. K^T and V^T lie in panels [keys / PANEL][head][PANEL].
+ * edges. K^T and V^T lie in panels [keys / PANEL][head][PANEL], K and V in columns [head / PANEL][keys][PANEL].
  */
 #ifndef EO_LAYERS_CPU_LEVELS_ATTENTION_H
 #define EO_LAYERS_CPU_LEVELS_ATTENTION_H
@@ -22,13 +26,14 @@ enum { TILE = 4 };
 #endif
 enum { PANEL = 2 * V };
 _Static_assert(EO_TILE_ROWS % TILE == 0 && EO_TILE_PAD % PANEL == 0 && EO_HEAD_PAD % V == 0 &&
-                   EO_QUERY_BLOCK % EO_TILE_ROWS == 0 && EO_TILE_PAD % EO_TILE_ROWS == 0,
+                   EO_QUERY_BLOCK % EO_TILE_ROWS == 0 && EO_TILE_PAD % EO_TILE_ROWS == 0 &&
+                   EO_KEY_CHUNK % EO_QUERY_BLOCK == 0 && EO_KEY_CHUNK % EO_TILE_PAD == 0,
                "a tile of attention has an edge");
 
 /* What lies where in a thread's scratch; see attention_lane_floats in attention.c. */
 struct lane {
     uint64_t keys, head, row; /* keys and head padded; floats of a row of scores (not a power of two: cache sets) */
-    float *key_panels, *value_panels, *keys_packed, *values_packed, *key_sums, *value_sums;
+    float *key_panels, *value_panels, *key_columns, *value_columns, *key_sums, *value_sums;
     float *q, *q_sums, *out_gradient, *scores, *slopes;
 };
 
@@ -37,7 +42,7 @@ static struct lane lane_of(const struct eo_attention_head *a, bool backward)
     struct lane lane = {0};
     lane.keys = (a->seq + EO_TILE_PAD - 1) / EO_TILE_PAD * EO_TILE_PAD;
     lane.head = (a->head_size + EO_HEAD_PAD - 1) / EO_HEAD_PAD * EO_HEAD_PAD;
-    lane.row = lane.keys + EO_HEAD_PAD;
+    lane.row = (lane.keys < EO_KEY_CHUNK ? lane.keys : EO_KEY_CHUNK) + EO_HEAD_PAD;
     const uint64_t all = lane.keys * lane.head;
     const uint64_t block = EO_QUERY_BLOCK * lane.head;
     float *p = a->scratch;
@@ -46,13 +51,13 @@ static struct lane lane_of(const struct eo_attention_head *a, bool backward)
     lane.scores = p, p += EO_QUERY_BLOCK * lane.row;
     lane.key_panels = p, p += all;
     if (!backward) {
-        lane.values_packed = p;
+        lane.value_columns = p;
         return lane;
     }
     lane.out_gradient = p, p += block;
     lane.slopes = p, p += EO_QUERY_BLOCK * lane.row;
     lane.value_panels = p, p += all;
-    lane.keys_packed = p, p += all;
+    lane.key_columns = p, p += all;
     lane.key_sums = p, p += all;
     lane.value_sums = p;
     return lane;
@@ -95,6 +100,23 @@ static void pack_rows(float *out, const element *in, uint64_t in_stride, uint64_
         memset(out + columns, 0, (columns_padded - columns) * sizeof(float));
     }
     memset(out, 0, (rows_padded - rows) * columns_padded * sizeof(float));
+}
+
+/* [key][head] to columns [head / PANEL][keys][PANEL], the last ones narrower where V columns are left. */
+static void pack_columns(float *out, const element *in, uint64_t in_stride, const struct eo_attention_head *a,
+                         const struct lane *lane)
+{
+    for (uint64_t column = 0; column < lane->head; column += PANEL, out += PANEL * lane->keys) {
+        const uint64_t width = lane->head - column < PANEL ? V : PANEL;
+        const uint64_t columns = a->head_size <= column ? 0 : a->head_size - column;
+        uint64_t key = 0;
+        for (; columns >= PANEL && key < a->seq; key++) {
+            v_store(out + key * PANEL, LOAD_WHOLE(in + key * in_stride + column));
+            v_store(out + key * PANEL + V, LOAD_WHOLE(in + key * in_stride + column + V));
+        }
+        pack_rows(out + key * width, in + key * in_stride + column, in_stride, a->seq - key, lane->keys - key,
+                  columns < width ? columns : width, width);
+    }
 }
 
 static void unpack_rows(element *out, uint64_t out_stride, const float *in, uint64_t in_stride, uint64_t rows, uint64_t columns)
@@ -203,14 +225,25 @@ static uint64_t round_rows(uint64_t rows)
     return (rows + EO_TILE_ROWS - 1) / EO_TILE_ROWS * EO_TILE_ROWS;
 }
 
-/* scores[block][keys] = block panels, up to the diagonal of the block that begins at query `first`. */
-static void block_scores(float *scores, const float *block, const float *panels, uint64_t first, uint64_t rows,
-                         const struct lane *lane)
+/* A block of queries against a chunk of keys: the first of them, the rows of the block, and the keys from the chunk's first to
+ * the block's first query. A block's diagonal lies within one chunk. */
+struct chunk {
+    uint64_t first, rows, diagonal;
+};
+
+/* Keys of the chunk that are not behind row `row`, or the last that it computes with the other rows of its tile. */
+static uint64_t keys_of_row(const struct chunk *c, uint64_t row)
 {
-    const uint64_t rows_up = round_rows(rows);
-    for (uint64_t key = 0; key < first + rows_up; key += PANEL) {
-        const float *panel = panels + key * lane->head;
-        uint64_t row = key > first ? (key - first) / TILE * TILE : 0;
+    return c->diagonal + row + 1 < EO_KEY_CHUNK ? c->diagonal + row + 1 : EO_KEY_CHUNK;
+}
+
+/* scores[block][keys] = block panels, up to the diagonal. */
+static void block_scores(float *scores, const float *block, const float *panels, const struct chunk *c, const struct lane *lane)
+{
+    const uint64_t rows_up = round_rows(c->rows), keys = keys_of_row(c, rows_up - 1);
+    for (uint64_t key = 0; key < keys; key += PANEL) {
+        const float *panel = panels + (c->first + key) * lane->head;
+        uint64_t row = key > c->diagonal ? (key - c->diagonal) / TILE * TILE : 0;
         for (; row < rows_up; row += TILE)
             tile(&(struct tile_product){.c = scores + row * lane->row + key, .a = block + row * lane->head, .b = panel,
                                         .c_stride = lane->row, .a_row = lane->head, .a_k = 1, .b_stride = PANEL,
@@ -218,25 +251,42 @@ static void block_scores(float *scores, const float *block, const float *panels,
     }
 }
 
-/* out[block][head] = weights[block][keys] packed[keys][head] */
-static void block_times_keys(float *out, const float *weights, const float *packed, uint64_t first, uint64_t rows,
+/* out[block][head] (+)= weights[block][keys] columns[keys][head] */
+static void block_times_keys(float *out, const float *weights, const float *columns, const struct chunk *c,
                              const struct lane *lane)
 {
-    for (uint64_t row = 0; row < rows; row += TILE)
-        tile_rows(&(struct tile_product){.c = out + row * lane->head, .a = weights + row * lane->row, .b = packed,
-                                         .c_stride = lane->head, .a_row = lane->row, .a_k = 1, .b_stride = lane->head,
-                                         .k = round_rows(first + row + 1)}, lane->head);
+    for (uint64_t column = 0; column < lane->head; column += PANEL) {
+        const uint64_t width = lane->head - column < PANEL ? V : PANEL;
+        for (uint64_t row = 0; row < c->rows; row += TILE) {
+            const struct tile_product t = {.c = out + row * lane->head + column,
+                                           .a = weights + row * lane->row,
+                                           .b = columns + column * lane->keys + c->first * width,
+                                           .c_stride = lane->head,
+                                           .a_row = lane->row,
+                                           .a_k = 1,
+                                           .b_stride = width,
+                                           .k = round_rows(keys_of_row(c, row)),
+                                           .add_to = c->first > 0};
+            width == PANEL ? tile(&t, 0, 2) : tile(&t, 0, 1);
+        }
+    }
 }
 
 /* sums[keys][head] += weights[block][keys]^T block[block][head] */
-static void block_to_keys(float *sums, const float *weights, const float *block, uint64_t first, uint64_t rows,
-                          const struct lane *lane)
+static void block_to_keys(float *sums, const float *weights, const float *block, const struct chunk *c, const struct lane *lane)
 {
-    for (uint64_t key = 0; key < first + rows; key += TILE) {
-        const uint64_t row = key > first ? (key - first) / EO_TILE_ROWS * EO_TILE_ROWS : 0;
-        tile_rows(&(struct tile_product){.c = sums + key * lane->head, .a = weights + row * lane->row + key,
-                                         .b = block + row * lane->head, .c_stride = lane->head, .a_row = 1,
-                                         .a_k = lane->row, .b_stride = lane->head, .k = rows - row, .add_to = true},
+    const uint64_t keys = keys_of_row(c, c->rows - 1);
+    for (uint64_t key = 0; key < keys; key += TILE) {
+        const uint64_t row = key > c->diagonal ? (key - c->diagonal) / EO_TILE_ROWS * EO_TILE_ROWS : 0;
+        tile_rows(&(struct tile_product){.c = sums + (c->first + key) * lane->head,
+                                         .a = weights + row * lane->row + key,
+                                         .b = block + row * lane->head,
+                                         .c_stride = lane->head,
+                                         .a_row = 1,
+                                         .a_k = lane->row,
+                                         .b_stride = lane->head,
+                                         .k = c->rows - row,
+                                         .add_to = true},
                   lane->head);
     }
 }
@@ -264,14 +314,25 @@ INLINE bool is_far(float top)
     return fabsf(top) > 0x1p20f;
 }
 
-/* Turns scores into exponentials of their distance from the maximum; returns their sum. */
-static float exponentials(float *row, uint64_t count, float scale_by, float *max_out)
+/* Of a row of queries and the chunks of keys so far: the largest score, what is taken from scaled scores, the sum of
+ * exponentials. */
+struct softmax {
+    float most, sum;
+    double base;
+};
+
+static const struct softmax softmax_begin = {-INFINITY, 0, 0};
+
+/* Turns scores into exponentials and adds them to the row's. Returns the factor for what was summed before. */
+static float exponentials(float *row, uint64_t count, float scale_by, struct softmax *s)
 {
     mask_row(row, count);
     vf max = v_set(-INFINITY);
     for (uint64_t i = 0; i < count; i += V)
         max = v_max(max, v_load(row + i));
-    const float most = v_max_element(max), top = most * scale_by;
+    const float chunk_most = v_max_element(max);
+    const float most = s->most > chunk_most ? s->most : chunk_most, top = most * scale_by;
+    const double base = is_far(top) ? (double)most * (double)scale_by : (double)top;
     for (uint64_t i = 0; is_far(top) && i < count; i += V)
         v_store(row + i, v_load(row + i) - v_set(most));
     const vf factor = v_set(scale_by);
@@ -283,55 +344,73 @@ static float exponentials(float *row, uint64_t count, float scale_by, float *max
         v_store(row + i, e);
     }
     zero_tail(row, count);
-    *max_out = top;
-    return v_sum(sum);
+    const float correction = most == s->most ? 1 : v_exp(v_set((float)(s->base - base)))[0];
+    *s = (struct softmax){most, s->sum == 0 ? v_sum(sum) : v_fma(v_set(s->sum), v_set(correction), v_set(v_sum(sum)))[0], base};
+    return correction;
+}
+
+static void scale_row(float *row, uint64_t count, float factor)
+{
+    for (uint64_t i = 0; i < count; i += V)
+        v_store(row + i, v_load(row + i) * v_set(factor));
+}
+
+static void forward_chunk(const struct eo_attention_head *a, const struct lane *lane, const struct chunk *c,
+                          struct softmax *softmax)
+{
+    const float scale_by = (float)(1 / sqrt(a->head_size));
+    const uint64_t first = c->first + c->diagonal;
+    block_scores(lane->scores, lane->q, lane->key_panels, c, lane);
+    for (uint64_t row = 0; row < c->rows; row++) {
+        if (c->first == 0) {
+            ready_row(a->out, (first + row) * a->out_stride, a->head_size);
+            fetch_row(a->q, row_to_come(a, first, row, a->q_stride), a->head_size);
+            fetch_row(a->k, (first + row) * a->kv_stride + a->head_size, a->head_size);
+            fetch_row(a->v, (first + row) * a->kv_stride + a->head_size, a->head_size);
+        }
+        const float correction = exponentials(lane->scores + row * lane->row, keys_of_row(c, row), scale_by, &softmax[row]);
+        if (c->first > 0 && correction != 1)
+            scale_row(lane->q_sums + row * lane->head, lane->head, correction);
+    }
+    block_times_keys(lane->q_sums, lane->scores, lane->value_columns, c, lane);
 }
 
 static void attention_forward(const struct eo_attention_head *a)
 {
     const struct lane lane = lane_of(a, false);
-    const float scale_by = (float)(1 / sqrt(a->head_size));
     const element *q = a->q;
     pack_panels(lane.key_panels, a->k, a->kv_stride, a, &lane);
-    pack_rows(lane.values_packed, a->v, a->kv_stride, a->seq, lane.keys, a->head_size, lane.head);
+    pack_columns(lane.value_columns, a->v, a->kv_stride, a, &lane);
     for (uint64_t first = 0; first < a->seq; first += EO_QUERY_BLOCK) {
         const uint64_t rows = a->seq - first < EO_QUERY_BLOCK ? a->seq - first : EO_QUERY_BLOCK;
+        struct softmax softmax[EO_QUERY_BLOCK];
+        for (uint64_t row = 0; row < rows; row++)
+            softmax[row] = softmax_begin;
         pack_rows(lane.q, q + first * a->q_stride, a->q_stride, rows, round_rows(rows), a->head_size, lane.head);
-        block_scores(lane.scores, lane.q, lane.key_panels, first, rows, &lane);
-        float inverse[EO_QUERY_BLOCK];
-        for (uint64_t row = 0; row < rows; row++) {
-            float max = 0;
-            ready_row(a->out, (first + row) * a->out_stride, a->head_size);
-            fetch_row(a->q, row_to_come(a, first, row, a->q_stride), a->head_size);
-            fetch_row(a->k, (first + row) * a->kv_stride + a->head_size, a->head_size);
-            fetch_row(a->v, (first + row) * a->kv_stride + a->head_size, a->head_size);
-            const float sum = exponentials(lane.scores + row * lane.row, first + row + 1, scale_by, &max);
-            inverse[row] = 1 / sum;
-            if (a->log_sum_exp != NULL)
-                a->log_sum_exp[first + row] = max + logf(sum);
-        }
-        block_times_keys(lane.q_sums, lane.scores, lane.values_packed, first, rows, &lane);
+        for (uint64_t key = 0; key <= first; key += EO_KEY_CHUNK)
+            forward_chunk(a, &lane, &(struct chunk){key, rows, first - key}, softmax);
         for (uint64_t row = 0; row < rows; row++) {
             const float *from = lane.q_sums + row * lane.head;
             element *to = (element *)a->out + (first + row) * a->out_stride;
-            const vf factor = v_set(inverse[row]);
+            const vf factor = v_set(1 / softmax[row].sum);
             FOR_VECTORS(i, a->head_size, STORE(to + i, LOAD(from + i) * factor););
+            if (a->log_sum_exp != NULL)
+                a->log_sum_exp[first + row] = (float)(softmax[row].base + (double)logf(softmax[row].sum));
         }
     }
 }
 
-/* scores: from raw scores to weights P; slopes: from dP to dS = P (dP - delta) scale. No sum runs over what is behind the
- * diagonal, so nothing there needs a mask. */
-static void slopes_row(float *scores, float *slopes, uint64_t count, float scale_by, float log_sum_exp, float delta)
+/* scores: from raw scores to weights P; slopes: from dP to dS = P (dP - delta) scale. `far`: of the whole row, where its scores
+ * are so large, else NULL. No sum runs over what is behind the diagonal, so nothing there needs a mask. */
+static void slopes_row(float *scores, float *slopes, uint64_t count, float scale_by, float log_sum_exp, float delta,
+                       const struct softmax *far)
 {
     const vf factor = v_set(scale_by);
-    const vf shift = v_set(-log_sum_exp);
     const vf less = v_set(delta);
-    const bool far = is_far(log_sum_exp);
-    float top;
-    const vf inverse = v_set(far ? 1 / exponentials(scores, count, scale_by, &top) : 1);
+    const vf shift = v_set(-log_sum_exp), most = v_set(far ? far->most : 0), inverse = v_set(far ? 1 / far->sum : 1);
     for (uint64_t i = 0; i < count; i += V) {
-        const vf p = far ? v_load(scores + i) * inverse : v_exp(v_fma(v_load(scores + i), factor, shift));
+        const vf score = v_load(scores + i);
+        const vf p = far ? v_exp((score - most) * factor) * inverse : v_exp(v_fma(score, factor, shift));
         v_store(scores + i, p);
         v_store(slopes + i, p * ((v_load(slopes + i) - less) * factor));
     }
@@ -346,24 +425,54 @@ static float row_dot(const float *a, const element *b, uint64_t count)
     return v_sum(sum);
 }
 
-static void attention_backward_block(const struct eo_attention_head *a, const struct lane *lane, uint32_t member,
-                                     uint64_t first, uint64_t rows)
+/* What log_sum_exp cannot tell of rows with far scores: their largest and sums, from the scores again. */
+static void far_rows(const struct lane *lane, uint64_t first, uint64_t rows, float scale_by, struct softmax *softmax)
 {
-    const uint64_t offset = (uint64_t)member * a->head_size;
-    const float scale_by = (float)(1 / sqrt(a->head_size));
-    const element *out_gradient = (const element *)a->out_gradient + first * a->out_stride + offset;
-    const element *out = (const element *)a->saved_out + first * a->out_stride + offset;
-    const float *log_sum_exp = a->saved_log_sum_exp + member * a->statistic_stride + first;
-    pack_rows(lane->q, (const element *)a->q + first * a->q_stride + offset, a->q_stride, rows, round_rows(rows), a->head_size,
+    for (uint64_t row = 0; row < rows; row++)
+        softmax[row] = softmax_begin;
+    for (uint64_t key = 0; key <= first; key += EO_KEY_CHUNK) {
+        const struct chunk c = {key, rows, first - key};
+        block_scores(lane->scores, lane->q, lane->key_panels, &c, lane);
+        for (uint64_t row = 0; row < rows; row++)
+            exponentials(lane->scores + row * lane->row, keys_of_row(&c, row), scale_by, &softmax[row]);
+    }
+}
+
+/* A block of queries of one head of the group, all chunks of keys. */
+struct backward_block {
+    uint64_t first, rows, offset; /* offset: elements from the group's first head */
+    const float *log_sum_exp;
+    float scale, delta[EO_QUERY_BLOCK];
+    struct softmax softmax[EO_QUERY_BLOCK]; /* of far rows */
+};
+
+static void backward_chunk(const struct lane *lane, const struct backward_block *b, const struct chunk *c)
+{
+    block_scores(lane->scores, lane->q, lane->key_panels, c, lane);
+    block_scores(lane->slopes, lane->out_gradient, lane->value_panels, c, lane);
+    for (uint64_t row = 0; row < c->rows; row++)
+        slopes_row(lane->scores + row * lane->row, lane->slopes + row * lane->row, keys_of_row(c, row), b->scale,
+                   b->log_sum_exp[row], b->delta[row], is_far(b->log_sum_exp[row]) ? &b->softmax[row] : NULL);
+    block_to_keys(lane->value_sums, lane->scores, lane->out_gradient, c, lane);
+    block_to_keys(lane->key_sums, lane->slopes, lane->q, c, lane);
+    block_times_keys(lane->q_sums, lane->slopes, lane->key_columns, c, lane);
+}
+
+/* Before the first chunk: operands, and all that is of rows alone. */
+static void backward_begin(const struct eo_attention_head *a, const struct lane *lane, struct backward_block *b)
+{
+    const element *out_gradient = (const element *)a->out_gradient + b->first * a->out_stride + b->offset;
+    const element *out = (const element *)a->saved_out + b->first * a->out_stride + b->offset;
+    const uint64_t rows_up = round_rows(b->rows);
+    pack_rows(lane->q, (const element *)a->q + b->first * a->q_stride + b->offset, a->q_stride, b->rows, rows_up, a->head_size,
               lane->head);
-    pack_rows(lane->out_gradient, out_gradient, a->out_stride, rows, round_rows(rows), a->head_size, lane->head);
-    block_scores(lane->scores, lane->q, lane->key_panels, first, rows, lane);
-    block_scores(lane->slopes, lane->out_gradient, lane->value_panels, first, rows, lane);
-    for (uint64_t row = 0; row < rows; row++) {
-        const uint64_t q_to_come = offset + row_to_come(a, first, row, a->q_stride);
-        const uint64_t out_to_come = offset + row_to_come(a, first, row, a->out_stride);
-        const uint64_t kv_row = (first + row) * a->kv_stride;
-        ready_row(a->q_gradient, (first + row) * a->q_stride + offset, a->head_size);
+    pack_rows(lane->out_gradient, out_gradient, a->out_stride, b->rows, rows_up, a->head_size, lane->head);
+    bool any_far = false;
+    for (uint64_t row = 0; row < b->rows; row++) {
+        const uint64_t q_to_come = b->offset + row_to_come(a, b->first, row, a->q_stride);
+        const uint64_t out_to_come = b->offset + row_to_come(a, b->first, row, a->out_stride);
+        const uint64_t kv_row = (b->first + row) * a->kv_stride;
+        ready_row(a->q_gradient, (b->first + row) * a->q_stride + b->offset, a->head_size);
         ready_row(a->k_gradient, kv_row, a->head_size);
         ready_row(a->v_gradient, kv_row, a->head_size);
         fetch_row(a->q, q_to_come, a->head_size);
@@ -371,15 +480,11 @@ static void attention_backward_block(const struct eo_attention_head *a, const st
         fetch_row(a->saved_out, out_to_come, a->head_size);
         fetch_row(a->k, kv_row + a->head_size, a->head_size);
         fetch_row(a->v, kv_row + a->head_size, a->head_size);
-        const float delta = row_dot(lane->out_gradient + row * lane->head, out + row * a->out_stride, a->head_size);
-        slopes_row(lane->scores + row * lane->row, lane->slopes + row * lane->row, first + row + 1, scale_by,
-                   log_sum_exp[row], delta);
+        b->delta[row] = row_dot(lane->out_gradient + row * lane->head, out + row * a->out_stride, a->head_size);
+        any_far |= is_far(b->log_sum_exp[row]);
     }
-    block_to_keys(lane->value_sums, lane->scores, lane->out_gradient, first, rows, lane);
-    block_to_keys(lane->key_sums, lane->slopes, lane->q, first, rows, lane);
-    block_times_keys(lane->q_sums, lane->slopes, lane->keys_packed, first, rows, lane);
-    unpack_rows((element *)a->q_gradient + first * a->q_stride + offset, a->q_stride, lane->q_sums, lane->head, rows,
-                a->head_size);
+    if (any_far)
+        far_rows(lane, b->first, b->rows, b->scale, b->softmax);
 }
 
 /* The gradients may lie over q, k and v: a block of q is written after its last use, k and v were packed. */
@@ -388,13 +493,20 @@ static void attention_backward(const struct eo_attention_head *a)
     const struct lane lane = lane_of(a, true);
     pack_panels(lane.key_panels, a->k, a->kv_stride, a, &lane);
     pack_panels(lane.value_panels, a->v, a->kv_stride, a, &lane);
-    pack_rows(lane.keys_packed, a->k, a->kv_stride, a->seq, lane.keys, a->head_size, lane.head);
+    pack_columns(lane.key_columns, a->k, a->kv_stride, a, &lane);
     memset(lane.key_sums, 0, lane.keys * lane.head * sizeof(float));
     memset(lane.value_sums, 0, lane.keys * lane.head * sizeof(float));
+    struct backward_block b = {.scale = (float)(1 / sqrt(a->head_size))};
     for (uint32_t member = 0; member < a->group; member++)
-        for (uint64_t first = 0; first < a->seq; first += EO_QUERY_BLOCK) {
-            const uint64_t rest = a->seq - first;
-            attention_backward_block(a, &lane, member, first, rest < EO_QUERY_BLOCK ? rest : EO_QUERY_BLOCK);
+        for (b.first = 0; b.first < a->seq; b.first += EO_QUERY_BLOCK) {
+            b.rows = a->seq - b.first < EO_QUERY_BLOCK ? a->seq - b.first : EO_QUERY_BLOCK;
+            b.offset = (uint64_t)member * a->head_size;
+            b.log_sum_exp = a->saved_log_sum_exp + member * a->statistic_stride + b.first;
+            backward_begin(a, &lane, &b);
+            for (uint64_t key = 0; key <= b.first; key += EO_KEY_CHUNK)
+                backward_chunk(&lane, &b, &(struct chunk){key, b.rows, b.first - key});
+            unpack_rows((element *)a->q_gradient + b.first * a->q_stride + b.offset, a->q_stride, lane.q_sums, lane.head,
+                        b.rows, a->head_size);
         }
     unpack_rows(a->k_gradient, a->kv_stride, lane.key_sums, lane.head, a->seq, a->head_size);
     unpack_rows(a->v_gradient, a->kv_stride, lane.value_sums, lane.head, a->seq, a->head_size);

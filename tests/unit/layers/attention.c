@@ -2,8 +2,8 @@
  *
  * Attention of the CPU, forward and backward, against the plain reference (tests/gpu/test_sdpa_reference.c: against the
  * definition in double).
- * Method: lengths around the tile, panel and query block; heads that need padding; grouped queries; rows with other
- * things between them, which must stay; every level; teams that must agree to the bit.
+ * Method: lengths around the tile, panel, query block and chunk of keys; heads that need padding; grouped queries; rows with
+ * other things between them, which must stay; every level; teams that must agree to the bit.
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -27,9 +27,10 @@ struct attention_data {
 };
 
 static const struct attention_case cases[] = {
-    {1, 1, 1, 1, 1, true},   {1, 2, 1, 1, 3, false},   {2, 3, 2, 1, 2, false},   {1, 7, 3, 3, 17, true},
-    {2, 17, 4, 2, 8, false}, {1, 33, 2, 2, 16, true},  {1, 63, 1, 1, 31, true},  {1, 64, 2, 1, 64, false},
-    {1, 65, 2, 2, 48, true}, {3, 31, 6, 2, 20, false}, {1, 129, 2, 1, 33, true}, {1, 257, 1, 1, 64, true},
+    {1, 1, 1, 1, 1, true},     {1, 2, 1, 1, 3, false},   {2, 3, 2, 1, 2, false},   {1, 7, 3, 3, 17, true},
+    {2, 17, 4, 2, 8, false},   {1, 33, 2, 2, 16, true},  {1, 63, 1, 1, 31, true},  {1, 64, 2, 1, 64, false},
+    {1, 65, 2, 2, 48, true},   {3, 31, 6, 2, 20, false}, {1, 129, 2, 1, 33, true}, {1, 257, 1, 1, 64, true},
+    {1, 519, 2, 1, 80, false}, {1, 320, 1, 1, 17, true},
 };
 
 static struct attention_data attention_data(const struct attention_case *c, float size)
@@ -181,7 +182,11 @@ Test(attention, equal_keys_share_the_weight)
 /* However large their score is, in both directions: 2^20 is the bound beyond that distances are taken otherwise. */
 Test(attention, equal_keys_share_the_weight_of_any_score)
 {
-    enum { SEQ = 70, SIZE = 17, COUNT = SEQ * SIZE }; /* whose root is no power of two: scaled scores are rounded */
+    enum {
+        SEQ = 270,
+        SIZE = 17,
+        COUNT = SEQ * SIZE
+    }; /* two chunks; whose root is no power of two: scaled scores are rounded */
     static const char *const names[] = {"plain", "avx2", "avx512"};
     const struct eo_attention_shape shape = {1, SEQ, 1, 1, SIZE, SIZE, SIZE, SIZE, false};
     for (int turn = 0; turn < 3 * 5; turn++, guards_free()) {
@@ -191,7 +196,7 @@ Test(attention, equal_keys_share_the_weight_of_any_score)
         if (eo_kernels_select(names[turn % 3]) < 0)
             continue;
         for (int i = 0; i < COUNT; i++)
-            k[i] = size * 0.7f, v[i] = (float)(i / SIZE), ones[i] = 1;
+            k[i] = size * 0.7f, v[i] = (float)(i / SIZE) / 4, ones[i] = 1;
         const struct eo_attention a = {
             .types = FP32, .shape = shape, .q = q, .k = k, .v = v, .out = out, .log_sum_exp = guarded(SEQ), .out_gradient = ones,
             .q_gradient = of_q, .k_gradient = of_k, .v_gradient = of_v, .scratch = scratch_of(&eo_kernels_cpu_ops, NULL, &shape)};
@@ -200,10 +205,65 @@ Test(attention, equal_keys_share_the_weight_of_any_score)
         double weight = 0; /* of this key and of all queries from it on */
         for (int i = COUNT - 1; i >= 0; i--) {
             weight += i % SIZE == SIZE - 1 ? 1.0 / (i / SIZE + 1) : 0;
-            cr_assert_float_eq(out[i], (float)(i / SIZE) / 2, 1e-4, "%s, %g: out %g", names[turn % 3], (double)size, (double)out[i]);
+            cr_assert_float_eq(out[i], (float)(i / SIZE) / 8, 1e-4, "%s, %g: out %g", names[turn % 3], (double)size,
+                               (double)out[i]);
             cr_assert(fabs(of_v[i] - weight) < (turn / 3 < 3 ? 0.1 : 1e-4), "%s, %g: %g, not %g", names[turn % 3], (double)size,
                       (double)of_v[i], weight);
         }
+    }
+}
+
+/* Chunks of keys of which each raises the maximum, or the first has it, below and beyond the bound for distances (2^20). Of a
+ * head one element counts: the score of a key is that element, scaled by what is no power of two. */
+Test(attention, chunks_with_other_maxima_make_one_softmax)
+{
+    enum { SEQ = 700, EACH = 100, SIZE = 17, COUNT = SEQ * SIZE };
+    static const char *const names[] = {"plain", "avx2", "avx512"};
+    static const float bases[] = {0, 100, 4323376, 13e6f, -13e6f, -4323405};
+    const struct eo_attention_shape shape = {1, SEQ, 1, 1, SIZE, SIZE, SIZE, SIZE, false};
+    const double scale = (double)(float)(1 / sqrt(SIZE));
+    for (int turn = 0; turn < 3 * 6 * 2; turn++, guards_free()) {
+        const float base = bases[turn / 3 % 6], step = turn >= 18 ? -6 : 6;
+        float *q = guarded(COUNT), *k = guarded(COUNT), *v = guarded(COUNT), *ones = guarded(COUNT), *sums = guarded(SEQ);
+        float *out = guarded(COUNT), *of_q = guarded(COUNT), *of_k = guarded(COUNT), *of_v = guarded(COUNT);
+        if (eo_kernels_select(names[turn % 3]) < 0)
+            continue;
+        for (int i = 0; i < COUNT; i++) {
+            const bool counts = i % SIZE == 3;
+            q[i] = counts, k[i] = counts ? base + step * (float)(i / SIZE / EACH) : 0, v[i] = (float)(i / SIZE % 7),
+            ones[i] = 1;
+        }
+        const struct eo_attention a = {.types = FP32,
+                                       .shape = shape,
+                                       .q = q,
+                                       .k = k,
+                                       .v = v,
+                                       .out = out,
+                                       .log_sum_exp = sums,
+                                       .out_gradient = ones,
+                                       .q_gradient = of_q,
+                                       .k_gradient = of_k,
+                                       .v_gradient = of_v,
+                                       .scratch = scratch_of(&eo_kernels_cpu_ops, NULL, &shape)};
+        cr_assert_eq(eo_kernels_cpu_ops.attention_forward(NULL, &a), EO_OK);
+        cr_assert_eq(eo_kernels_cpu_ops.attention_backward(NULL, &a), EO_OK);
+        /* Of log_sum_exp below the bound, which weights are made of backward; "plain" rounds scaled scores, too. */
+        const double rounding = fabsf(base) > 1e6f && fabsf(base) < 5e6f ? 0x1p-4 : 0,
+                     in_out = turn % 3 == 0 ? 6 * rounding : 0;
+        double weights[SEQ] = {0}, sum = 0, out_sum = 0;
+        for (int i = 0; i < SEQ; i++) {
+            const double log_sum = (double)sums[i], far = (double)base * scale;
+            sum += exp(scale * step * (i / EACH));
+            out_sum += exp(scale * step * (i / EACH)) * (i % 7);
+            cr_assert_float_eq(out[i * SIZE], out_sum / sum, 2e-5 + in_out, "%s, %g: out %d", names[turn % 3], (double)base, i);
+            cr_assert(fabs(log_sum - far - log(sum)) <= 1e-5 + 1.2e-7 * fabs(log_sum), "%s, %g: sum %d", names[turn % 3],
+                      (double)base, i);
+            for (int key = 0; key <= i; key++)
+                weights[key] += exp(scale * step * (key / EACH)) / sum;
+        }
+        for (int i = 0; i < SEQ; i++)
+            cr_assert(fabs((double)of_v[i * SIZE] - weights[i]) <= (2 * rounding + 1e-5) * weights[i] + 1e-6,
+                      "%s, %g: weight %d: %g, not %g", names[turn % 3], (double)base, i, (double)of_v[i * SIZE], weights[i]);
     }
 }
 

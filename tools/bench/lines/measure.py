@@ -2,6 +2,7 @@
 """Running programs in turn, and what is said about repeated measurements: medians, ratios with their spread."""
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -11,6 +12,10 @@ import time
 
 class Missing(Exception):
     """A figure cannot be measured here, with the reason."""
+
+
+class TooSlow(Missing):
+    """A program had not ended when its time was over."""
 
 
 class Context:
@@ -49,15 +54,19 @@ class Context:
     def run(self, command, timeout=900, environment=None):
         """Runs to the end and returns what it printed; a program that fails is a line that could not be measured."""
         environment = {**os.environ, **(environment or {})}
+        program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+                                   errors="replace", start_new_session=True)
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment,
-                                  errors="replace", check=False)
+            output, errors = program.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
-            raise Missing(f"{os.path.basename(command[0])} took longer than {timeout} s") from None
-        if done.returncode != 0:
-            words = " ".join(done.stderr.strip().splitlines()[-3:]) or "no message"
-            raise Missing(f"{os.path.basename(command[0])} ended with status {done.returncode}: {words[:400]}")
-        return done.stdout
+            raise TooSlow(f"{os.path.basename(command[0])} took longer than {timeout} s") from None
+        finally:
+            if program.poll() is None:
+                end_all(program)
+        if program.returncode != 0:
+            words = " ".join(errors.strip().splitlines()[-3:]) or "no message"
+            raise Missing(f"{os.path.basename(command[0])} ended with status {program.returncode}: {words[:400]}")
+        return output
 
     def in_turn(self, runs, makers):
         """Calls each of the named makers `runs` times, in an order that turns round from run to run, so that a
@@ -70,6 +79,16 @@ class Context:
                 results[name].append(makers[name]())
                 self.say(f"run {run + 1} of {runs}: {name}, {time.monotonic() - begin:.0f} s")
         return results
+
+
+def end_all(program):
+    """Ends a program with those it started; torchrun passes the first signal on to ranks in sessions of their own."""
+    os.killpg(program.pid, signal.SIGTERM)
+    try:
+        program.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        os.killpg(program.pid, signal.SIGKILL)
+        program.communicate()
 
 
 def median(values):
