@@ -77,14 +77,14 @@ def ranks(context):
 def threads(context):
     makers = {"evenodd bf16, 1 rank x 2 threads": lambda: ours_run(context, 1, 2, *BF16)}
     if context.peers:
-        peers.about(context)
-        for name, compiled in (("PyTorch", False), ("PyTorch compiled", True)):
+        dtype = peers.type_for(context, "bf16")
+        for name, compiled in ((f"PyTorch {dtype}", False), (f"PyTorch {dtype} compiled", True)):
             makers[name] = lambda compiled=compiled: peers.single(context, model(context), BATCH, SEQ, steps(context), 2,
-                                                                  dtype="bf16", compiled=compiled)
+                                                                  dtype=dtype, compiled=compiled)
     results = context.in_turn(context.runs, makers)
     mine = speeds(results.pop("evenodd bf16, 1 rank x 2 threads"))
     return [compared(context, "bf16-threads", "speed, " + shape(context, "1 rank x 2 threads"), mine,
-                     {key: speeds(runs) for key, runs in results.items()}, (3.5, "the better PyTorch bf16"))]
+                     {key: speeds(runs) for key, runs in results.items()}, (3.5, "the better PyTorch"))]
 
 
 def against_fp32(context):
@@ -190,12 +190,12 @@ def of_config(context, name, model_name, config):
         makers = {"evenodd bf16": lambda seq=seq: ours.train(context, path, steps(context), "--ranks", "2", "--threads", "1",
                                                              "--batch", "1", "--seq", str(seq), *BF16)}
         if context.peers:
-            peers.about(context)
-            makers["FSDP2 bf16"] = lambda seq=seq: peers.fsdp2(context, model_name, 1, seq, steps(context), dtype="bf16")
+            dtype = peers.type_for(context, "bf16")
+            makers[f"FSDP2 {dtype}"] = lambda seq=seq: peers.fsdp2(context, model_name, 1, seq, steps(context), dtype=dtype)
         results = context.in_turn(context.runs, makers)
-        theirs = {key: speeds(results[key]) for key in ("FSDP2 bf16",) if key in results}
-        lines.append(compared(context, name, f"speed, {model_name} bf16, 2 x 1, batch 1, seq {seq}",
-                              speeds(results["evenodd bf16"]), theirs, (3.5, "FSDP2 bf16")))
+        mine = speeds(results.pop("evenodd bf16"))
+        lines.append(compared(context, name, f"speed, {model_name} bf16, 2 x 1, batch 1, seq {seq}", mine,
+                              {key: speeds(runs) for key, runs in results.items()}, (3.5, "the better FSDP2")))
     return lines
 
 

@@ -47,7 +47,8 @@ def of_type(context, dtype):
     makers = {"evenodd": lambda: mine(context, dtype)}
     if context.peers:
         base(context)
-        makers["PEFT"] = lambda: theirs(context, dtype)
+        peer_type = peers.type_for(context, dtype)
+        makers["PEFT"] = lambda: theirs(context, peer_type)
     results = context.in_turn(context.runs, makers)
     speeds = [run["tokens_per_s"] for run in results["evenodd"]]
     planned = results["evenodd"][0]["planned_bytes"]
@@ -56,7 +57,7 @@ def of_type(context, dtype):
         return line("lora", what, demanded, f"{median(speeds):.0f} tokens/s (ratio: --peers)", None, tokens_per_s=speeds)
     other = [run["tokens_per_s"] for run in results["PEFT"]]
     found = ratio(speeds, other)
-    return line("lora", what, demanded, f"{found['ratio']:.2f} x ({median(speeds):.0f} / {median(other):.0f} tokens/s)",
+    return line("lora", what, demanded, f"{found['ratio']:.2f} x ({median(speeds):.0f} / {median(other):.0f} tokens/s in {peer_type})",
                 found["ratio"] >= TARGET, found, tokens_per_s=speeds, peft_tokens_per_s=other, planned_bytes=planned,
                 peft_resident_bytes=[run["peak_rss"] for run in results["PEFT"]])
 

@@ -50,6 +50,26 @@ print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "impor
 """])))
 
 
+def type_for(context, dtype):
+    """The type in which PyTorch trains beside ours in `dtype`: fp32 in place of bf16 where it multiplies bf16 at less than a
+    tenth of fp32's speed, as on processors with AVX2 alone. A step of gpt2 takes minutes there."""
+    if dtype != "bf16":
+        return dtype
+    share = context.once("PyTorch's bf16", lambda: last_json(context.run([python(context), "-c", """
+import time, torch
+def seconds(dtype):
+    a = torch.ones(256, 256, dtype=dtype)
+    a @ a
+    begin = time.perf_counter()
+    a @ a
+    return time.perf_counter() - begin
+print('{"share": %g}' % (min(seconds(torch.float32) for _ in range(5)) / min(seconds(torch.bfloat16) for _ in range(5))))
+"""], environment={"OMP_NUM_THREADS": "1"})))["share"]
+    if share < 0.1:
+        context.say(f"PyTorch multiplies bf16 at {share:.2f} x fp32's speed here: it trains in fp32")
+    return "fp32" if share < 0.1 else "bf16"
+
+
 def script(context, name):
     return os.path.join(context.root, "tools", "bench", "peers", name)
 

@@ -40,8 +40,8 @@ def shapes(context):
             makers = {"evenodd": lambda: ours.train(context, path, steps, "--ranks", "2", "--threads", "1", "--batch", str(batch),
                                                     "--seq", str(seq), "--dtype", dtype, data=())}
             if context.peers:
-                peers.about(context)
-                makers["FSDP2"] = lambda: peers.fsdp2(context, name, batch, seq, steps, dtype=dtype)
+                peer_type = peers.type_for(context, dtype)
+                makers["FSDP2"] = lambda: peers.fsdp2(context, name, batch, seq, steps, dtype=peer_type)
             results = context.in_turn(context.runs, makers)
             mine, what = speeds(results["evenodd"]), f"speed, {name} {dtype}, 2 x 1, batch {batch}, seq {seq}"
             if "FSDP2" not in results:
@@ -51,6 +51,6 @@ def shapes(context):
             theirs = speeds(results["FSDP2"])
             found = ratio(mine, theirs)
             lines.append(line("shapes", what, ">= 1.6 x FSDP2",
-                              f"{found['ratio']:.2f} x ({median(mine):.0f} / {median(theirs):.0f} tokens/s)",
+                              f"{found['ratio']:.2f} x ({median(mine):.0f} / {median(theirs):.0f} tokens/s in {peer_type})",
                               found["ratio"] >= 1.6, found, tokens_per_s=mine, fsdp2_tokens_per_s=theirs))
     return lines
