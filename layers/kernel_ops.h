@@ -385,7 +385,7 @@ struct eo_loss {
     uint64_t stride, rows, vocabulary;
     float scale;
     bool backward;
-    void *scratch; /* loss_scratch_bytes */
+    void *scratch; /* loss_scratch_bytes; read if `backward` */
 };
 
 /* ---- the table ---- */

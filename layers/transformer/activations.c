@@ -479,15 +479,17 @@ uint64_t eo_transformer_product_scratch_bytes(const eo_transformer *t, uint64_t 
         for (uint32_t i = 0; i < shape->in_count; i += shape->in_joined[i])
             bytes = max_u64(bytes, linear_scratch_bytes(t, rows, half_product_width(shape, i), width, thread_count));
     }
-    return t->kernels->loss_scratch_bytes
-               ? max_u64(bytes, t->kernels->loss_scratch_bytes(t->params.config.vocabulary, thread_count))
-               : bytes;
+    return bytes;
 }
 
 /* Products and the loss run one after the other: one buffer for all. */
 static eo_status add_product_scratch(eo_transformer *t)
 {
-    const uint64_t bytes = eo_transformer_product_scratch_bytes(t, token_rows(t), t->params.thread_count);
+    const uint32_t threads = t->params.thread_count;
+    const uint64_t of_products = eo_transformer_product_scratch_bytes(t, token_rows(t), threads);
+    const uint64_t of_loss =
+        t->kernels->loss_scratch_bytes ? t->kernels->loss_scratch_bytes(t->params.config.vocabulary, threads) : 0;
+    const uint64_t bytes = max_u64(of_products, of_loss);
     t->product_scratch = NO_BUFFER;
     return bytes == 0 ? EO_OK : add_persistent(t, "product_scratch", bytes, &t->product_scratch);
 }

@@ -231,7 +231,7 @@ struct chunk {
     uint64_t first, rows, diagonal;
 };
 
-/* Keys of the chunk that are not behind row `row`, or the last that it computes with the other rows of its tile. */
+/* Keys of the chunk up to the query of row `row`. */
 static uint64_t keys_of_row(const struct chunk *c, uint64_t row)
 {
     return c->diagonal + row + 1 < EO_KEY_CHUNK ? c->diagonal + row + 1 : EO_KEY_CHUNK;
@@ -323,8 +323,17 @@ struct softmax {
 
 static const struct softmax softmax_begin = {-INFINITY, 0, 0};
 
-/* Turns scores into exponentials and adds them to the row's. Returns the factor for what was summed before. */
-static float exponentials(float *row, uint64_t count, float scale_by, struct softmax *s)
+static bool all_lowest(const float *row, uint64_t count)
+{
+    uint64_t i = 0;
+    while (i < count && row[i] == -INFINITY)
+        i++;
+    return i == count;
+}
+
+/* Turns scores into exponentials and adds them to the row's. Returns the factor for what was summed before. `far`: take
+ * distances first, whatever the scores. */
+static float exponentials(float *row, uint64_t count, float scale_by, bool far, struct softmax *s)
 {
     mask_row(row, count);
     vf max = v_set(-INFINITY);
@@ -332,11 +341,17 @@ static float exponentials(float *row, uint64_t count, float scale_by, struct sof
         max = v_max(max, v_load(row + i));
     const float chunk_most = v_max_element(max);
     const float most = s->most > chunk_most ? s->most : chunk_most, top = most * scale_by;
-    const double base = is_far(top) ? (double)most * (double)scale_by : (double)top;
-    for (uint64_t i = 0; is_far(top) && i < count; i += V)
+    if (most == -INFINITY && all_lowest(row, count)) { /* chunks to come may have more; none, and 0 / 0 shows */
+        memset(row, 0, count * sizeof(*row));
+        zero_tail(row, count);
+        return 1;
+    }
+    far = far || is_far(top);
+    const double base = far ? (double)most * (double)scale_by : (double)top;
+    for (uint64_t i = 0; far && i < count; i += V)
         v_store(row + i, v_load(row + i) - v_set(most));
     const vf factor = v_set(scale_by);
-    const vf shift = v_set(is_far(top) ? 0 : -top);
+    const vf shift = v_set(far ? 0 : -top);
     vf sum = v_set(0);
     for (uint64_t i = 0; i < count; i += V) {
         const vf e = v_exp(v_fma(v_load(row + i), factor, shift));
@@ -368,7 +383,8 @@ static void forward_chunk(const struct eo_attention_head *a, const struct lane *
             fetch_row(a->k, (first + row) * a->kv_stride + a->head_size, a->head_size);
             fetch_row(a->v, (first + row) * a->kv_stride + a->head_size, a->head_size);
         }
-        const float correction = exponentials(lane->scores + row * lane->row, keys_of_row(c, row), scale_by, &softmax[row]);
+        const float correction =
+            exponentials(lane->scores + row * lane->row, keys_of_row(c, row), scale_by, false, &softmax[row]);
         if (c->first > 0 && correction != 1)
             scale_row(lane->q_sums + row * lane->head, lane->head, correction);
     }
@@ -434,7 +450,7 @@ static void far_rows(const struct lane *lane, uint64_t first, uint64_t rows, flo
         const struct chunk c = {key, rows, first - key};
         block_scores(lane->scores, lane->q, lane->key_panels, &c, lane);
         for (uint64_t row = 0; row < rows; row++)
-            exponentials(lane->scores + row * lane->row, keys_of_row(&c, row), scale_by, &softmax[row]);
+            exponentials(lane->scores + row * lane->row, keys_of_row(&c, row), scale_by, true, &softmax[row]);
     }
 }
 

@@ -80,6 +80,37 @@ static void run_forward(const struct eo_kernel_ops *ops, eo_team *team, float *o
         .log_sum_exp = out + d->out_floats, .scratch = scratch_of(ops, team, &d->shape)}), EO_OK);
 }
 
+/*
+ * out: the gradients with what lies between their rows: q's and k's and v's arrays, or all in one. First filled with
+ * a pattern (or q, k, v themselves) that must stay between the rows.
+ */
+static void run_backward(const struct eo_kernel_ops *ops, eo_team *team, float *out, void *arg)
+{
+    const struct attention_data *d = arg;
+    const bool together = d->shape.q_stride == d->shape.kv_stride && d->k > d->q && d->k < d->q + d->q_floats;
+    float *q = out;
+    float *k = together ? out + (d->k - d->q) : out + d->q_floats;
+    float *v = together ? out + (d->v - d->q) : out + d->q_floats + d->kv_floats;
+    memcpy(out, d->q, d->q_floats * sizeof(float));
+    if (!together) {
+        memcpy(k, d->k, d->kv_floats * sizeof(float));
+        memcpy(v, d->v, d->kv_floats * sizeof(float));
+    }
+    cr_assert_eq(ops->attention_backward(team, &(struct eo_attention){.types = FP32,
+                                                                      .shape = d->shape,
+                                                                      .q = d->in_place ? q : d->q,
+                                                                      .k = d->in_place ? k : d->k,
+                                                                      .v = d->in_place ? v : d->v,
+                                                                      .out = d->out,
+                                                                      .log_sum_exp = d->out + d->out_floats,
+                                                                      .out_gradient = d->out_gradient,
+                                                                      .q_gradient = q,
+                                                                      .k_gradient = k,
+                                                                      .v_gradient = v,
+                                                                      .scratch = scratch_of(ops, team, &d->shape)}),
+                 EO_OK);
+}
+
 static uint64_t forward_floats(const struct attention_data *d)
 {
     return d->out_floats + (uint64_t)d->shape.batch * d->shape.seq * d->shape.head_count;
@@ -143,6 +174,33 @@ Test(attention, scores_that_overflow_show)
         run_forward(&eo_kernels_cpu_ops, NULL, out, &d);
         for (int i = 0; i < SEQ; i++)
             cr_assert(isnan(out[i]), "%s: token %d is %g", names[level], i, out[i]);
+    }
+}
+
+/* ... and takes no weight from keys of later chunks, whose scores are numbers. */
+Test(attention, a_chunk_of_scores_that_overflow_leaves_the_others)
+{
+    static const char *const names[] = {"plain", "avx2", "avx512"};
+    enum { SEQ = 600, LOW = 300 };
+    for (size_t level = 0; level < sizeof(names) / sizeof(names[0]); level++, guards_free()) {
+        if (eo_kernels_select(names[level]) < 0)
+            continue;
+        struct attention_data d = equal_tokens(SEQ, 3e25f, 0);
+        for (int i = 0; i < LOW; i++)
+            ((float *)(uintptr_t)d.k)[i] = -3e25f;
+        d.out = guarded(forward_floats(&d));
+        run_forward(&eo_kernels_cpu_ops, NULL, d.out, &d);
+        float *gradients = guarded(3 * SEQ);
+        run_backward(&eo_kernels_cpu_ops, NULL, gradients, &d);
+        for (int i = 0; i < SEQ; i++)
+            cr_assert(i < LOW ? isnan(d.out[i]) : fabs((double)d.out[i] - (LOW + i) / 2.0) < 1e-3, "%s: token %d is %g",
+                      names[level], i, (double)d.out[i]);
+        double weight = 0; /* of this key and all queries from it on */
+        for (int i = SEQ - 1; i >= LOW; i--) {
+            weight += 1.0 / (i - LOW + 1);
+            cr_assert(fabs((double)gradients[2 * SEQ + i] - weight) < 1e-4, "%s: weight %d is %g, not %g", names[level], i,
+                      (double)gradients[2 * SEQ + i], weight);
+        }
     }
 }
 
@@ -265,29 +323,6 @@ Test(attention, chunks_with_other_maxima_make_one_softmax)
             cr_assert(fabs((double)of_v[i * SIZE] - weights[i]) <= (2 * rounding + 1e-5) * weights[i] + 1e-6,
                       "%s, %g: weight %d: %g, not %g", names[turn % 3], (double)base, i, (double)of_v[i * SIZE], weights[i]);
     }
-}
-
-/*
- * out: the gradients with what lies between their rows: q's and k's and v's arrays, or all in one. First filled with
- * a pattern (or q, k, v themselves) that must stay between the rows.
- */
-static void run_backward(const struct eo_kernel_ops *ops, eo_team *team, float *out, void *arg)
-{
-    const struct attention_data *d = arg;
-    const bool together = d->shape.q_stride == d->shape.kv_stride && d->k > d->q && d->k < d->q + d->q_floats;
-    float *q = out;
-    float *k = together ? out + (d->k - d->q) : out + d->q_floats;
-    float *v = together ? out + (d->v - d->q) : out + d->q_floats + d->kv_floats;
-    memcpy(out, d->q, d->q_floats * sizeof(float));
-    if (!together) {
-        memcpy(k, d->k, d->kv_floats * sizeof(float));
-        memcpy(v, d->v, d->kv_floats * sizeof(float));
-    }
-    cr_assert_eq(ops->attention_backward(team, &(struct eo_attention){
-        .types = FP32, .shape = d->shape, .q = d->in_place ? q : d->q, .k = d->in_place ? k : d->k,
-        .v = d->in_place ? v : d->v, .out = d->out, .log_sum_exp = d->out + d->out_floats,
-        .out_gradient = d->out_gradient, .q_gradient = q, .k_gradient = k, .v_gradient = v,
-        .scratch = scratch_of(ops, team, &d->shape)}), EO_OK);
 }
 
 Test(attention, backward_matches_and_may_overwrite_its_input)

@@ -545,6 +545,8 @@ KERNEL_TEST(losses_and_their_gradients_match)
     cr_assert_float_eq(sum, 100 + total, 1e-3);
 
     loss.backward = exact.backward = true;
+    if (ops->loss_scratch_bytes)
+        loss.scratch = guarded_bytes(ops->loss_scratch_bytes(VOCABULARY, eo_team_thread_count(team)));
     loss.scale = exact.scale = 0.25F;
     cr_assert_eq(ops->loss_zero(team, &sum), EO_OK);
     cr_assert_eq(ops->cross_entropy(team, &loss), EO_OK);

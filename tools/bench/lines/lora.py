@@ -57,7 +57,7 @@ def of_type(context, dtype):
         return line("lora", what, demanded, f"{median(speeds):.0f} tokens/s (ratio: --peers)", None, tokens_per_s=speeds)
     other = [run["tokens_per_s"] for run in results["PEFT"]]
     found = ratio(speeds, other)
-    return line("lora", what, demanded, f"{found['ratio']:.2f} x ({median(speeds):.0f} / {median(other):.0f} tokens/s in {peer_type})",
+    return line("lora", what, demanded, f"{found['ratio']:.2f} x ({median(speeds):.0f} / {median(other):.0f} tokens/s; PyTorch in {peer_type})",
                 found["ratio"] >= TARGET, found, tokens_per_s=speeds, peft_tokens_per_s=other, planned_bytes=planned,
                 peft_resident_bytes=[run["peak_rss"] for run in results["PEFT"]])
 

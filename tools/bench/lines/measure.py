@@ -2,7 +2,6 @@
 """Running programs in turn, and what is said about repeated measurements: medians, ratios with their spread."""
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -12,10 +11,6 @@ import time
 
 class Missing(Exception):
     """A figure cannot be measured here, with the reason."""
-
-
-class TooSlow(Missing):
-    """A program had not ended when its time was over."""
 
 
 class Context:
@@ -55,14 +50,15 @@ class Context:
         """Runs to the end and returns what it printed; a program that fails is a line that could not be measured."""
         environment = {**os.environ, **(environment or {})}
         program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
-                                   errors="replace", start_new_session=True)
+                                   errors="replace")
         try:
             output, errors = program.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
-            raise TooSlow(f"{os.path.basename(command[0])} took longer than {timeout} s") from None
-        finally:
-            if program.poll() is None:
-                end_all(program)
+            end(program)
+            raise Missing(f"{os.path.basename(command[0])} took longer than {timeout} s") from None
+        except BaseException:
+            program.kill()
+            raise
         if program.returncode != 0:
             words = " ".join(errors.strip().splitlines()[-3:]) or "no message"
             raise Missing(f"{os.path.basename(command[0])} ended with status {program.returncode}: {words[:400]}")
@@ -81,14 +77,16 @@ class Context:
         return results
 
 
-def end_all(program):
-    """Ends a program with those it started; torchrun passes the first signal on to ranks in sessions of their own."""
-    os.killpg(program.pid, signal.SIGTERM)
+def end(program):
+    """By the signal that torchrun passes on to its ranks, which have sessions of their own; else by the one that it cannot."""
+    program.terminate()
     try:
-        program.communicate(timeout=60)
+        program.wait(timeout=60)
     except subprocess.TimeoutExpired:
-        os.killpg(program.pid, signal.SIGKILL)
-        program.communicate()
+        program.kill()
+        program.wait()
+    program.stdout.close()
+    program.stderr.close()
 
 
 def median(values):

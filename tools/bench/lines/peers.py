@@ -3,9 +3,7 @@
 import os
 import subprocess
 
-from lines.measure import Missing, TooSlow, last_json
-
-SLOW_S = 400
+from lines.measure import Missing, last_json
 
 
 def python(context):
@@ -53,9 +51,13 @@ print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "impor
 def type_for(context, dtype):
     """The type in which PyTorch trains beside ours in `dtype`: fp32 in place of bf16 where it multiplies bf16 at less than a
     tenth of fp32's speed, as on processors with AVX2 alone. A step of gpt2 takes minutes there."""
-    if dtype != "bf16":
-        return dtype
-    share = context.once("PyTorch's bf16", lambda: last_json(context.run([python(context), "-c", """
+    about(context)  # sets the environment up, and is not part of a run
+    return "fp32" if dtype == "bf16" and context.once("PyTorch's bf16", lambda: bf16_share(context)) < 0.1 else dtype
+
+
+def bf16_share(context):
+    """Speed of a product in bf16 over that in fp32, of one thread."""
+    share = last_json(context.run([python(context), "-c", """
 import time, torch
 def seconds(dtype):
     a = torch.ones(256, 256, dtype=dtype)
@@ -64,41 +66,30 @@ def seconds(dtype):
     a @ a
     return time.perf_counter() - begin
 print('{"share": %g}' % (min(seconds(torch.float32) for _ in range(5)) / min(seconds(torch.bfloat16) for _ in range(5))))
-"""], environment={"OMP_NUM_THREADS": "1"})))["share"]
+"""], environment={"OMP_NUM_THREADS": "1"}))["share"]
     if share < 0.1:
         context.say(f"PyTorch multiplies bf16 at {share:.2f} x fp32's speed here: it trains in fp32")
-    return "fp32" if share < 0.1 else "bf16"
+    return share
 
 
 def script(context, name):
     return os.path.join(context.root, "tools", "bench", "peers", name)
 
 
-def torchrun(context, ranks, name, *options, timeout=900):
+def torchrun(context, ranks, name, *options):
     environment = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     return last_json(context.run([python(context), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-                                  str(ranks), script(context, name), *options], timeout, environment))
+                                  str(ranks), script(context, name), *options], environment=environment))
 
 
 def type_options(dtype, compiled):
     return ["--dtype", dtype, *(["--compile"] if compiled else [])]
 
 
-def fsdp2(context, model, batch, seq, steps, mode="fsdp2", ranks=2, dtype="fp32", compiled=False, timeout=900):
+def fsdp2(context, model, batch, seq, steps, mode="fsdp2", ranks=2, dtype="fp32", compiled=False):
     """A run of the peer program over ranks of one thread each."""
     return torchrun(context, ranks, "fsdp2.py", "--model", model, "--mode", mode, "--batch", str(batch), "--seq", str(seq),
-                    "--steps", str(steps), "--threads", "1", *type_options(dtype, compiled), timeout=timeout)
-
-
-def fsdp2_or_bound(context, model, batch, seq, steps, dtype):
-    """fsdp2(), or what bounds its speed from above, in a type for which PyTorch has no fast products on this processor: the
-    tokens/s of a run that ends with SLOW_S, where it had not ended. Such a run is not repeated."""
-    key = f"FSDP2 in {dtype} is too slow"
-    try:
-        return context.shared.get(key) or fsdp2(context, model, batch, seq, steps, dtype=dtype, timeout=SLOW_S)
-    except TooSlow:
-        context.shared[key] = {"is_bound": True, "tokens_per_s": 2 * batch * seq * steps / SLOW_S}
-        return context.shared[key]
+                    "--steps", str(steps), "--threads", "1", *type_options(dtype, compiled))
 
 
 def single(context, model, batch, seq, steps, threads, dtype="fp32", compiled=False):

@@ -51,6 +51,6 @@ def shapes(context):
             theirs = speeds(results["FSDP2"])
             found = ratio(mine, theirs)
             lines.append(line("shapes", what, ">= 1.6 x FSDP2",
-                              f"{found['ratio']:.2f} x ({median(mine):.0f} / {median(theirs):.0f} tokens/s in {peer_type})",
+                              f"{found['ratio']:.2f} x ({median(mine):.0f} / {median(theirs):.0f} tokens/s; PyTorch in {peer_type})",
                               found["ratio"] >= 1.6, found, tokens_per_s=mine, fsdp2_tokens_per_s=theirs))
     return lines
