@@ -78,22 +78,19 @@ static eo_status chunk_logits(const struct pass *pass, const struct chunk *chunk
 static eo_status chunk_loss(const struct pass *pass, const struct chunk *chunk, const int32_t *targets, bool backward)
 {
     const eo_transformer *t = pass->transformer;
-    return pass->kernels->cross_entropy(pass->team,
-                                        &(struct eo_loss){
-                                            .types = pass->types,
-                                            .logits = chunk->logits,
-                                            .losses = chunk->losses,
-                                            .loss_sum = eo_buffer(pass->runtime, t->head.loss),
-                                            .targets = targets + chunk->first,
-                                            .stride = t->head.logit_stride,
-                                            .rows = chunk->rows,
-                                            .vocabulary = t->params.config.vocabulary,
-                                            .scale = !backward               ? 0
-                                                     : t->params.summed_loss ? 1
-                                                                             : eo_loss_scale(pass->runtime) / (float)pass->rows,
-                                            .backward = backward,
-                                            .scratch = pass_product_scratch(pass),
-                                        });
+    return pass->kernels->cross_entropy(pass->team, &(struct eo_loss){
+        .types = pass->types,
+        .logits = chunk->logits,
+        .losses = chunk->losses,
+        .loss_sum = eo_buffer(pass->runtime, t->head.loss),
+        .targets = targets + chunk->first,
+        .stride = t->head.logit_stride,
+        .rows = chunk->rows,
+        .vocabulary = t->params.config.vocabulary,
+        .scale = !backward ? 0 : t->params.summed_loss ? 1 : eo_loss_scale(pass->runtime) / (float)pass->rows,
+        .backward = backward,
+        .scratch = pass_product_scratch(pass),
+    });
 }
 
 static void *stream_gradient_of(const struct pass *pass, const struct chunk *chunk)

@@ -96,19 +96,11 @@ static void run_backward(const struct eo_kernel_ops *ops, eo_team *team, float *
         memcpy(k, d->k, d->kv_floats * sizeof(float));
         memcpy(v, d->v, d->kv_floats * sizeof(float));
     }
-    cr_assert_eq(ops->attention_backward(team, &(struct eo_attention){.types = FP32,
-                                                                      .shape = d->shape,
-                                                                      .q = d->in_place ? q : d->q,
-                                                                      .k = d->in_place ? k : d->k,
-                                                                      .v = d->in_place ? v : d->v,
-                                                                      .out = d->out,
-                                                                      .log_sum_exp = d->out + d->out_floats,
-                                                                      .out_gradient = d->out_gradient,
-                                                                      .q_gradient = q,
-                                                                      .k_gradient = k,
-                                                                      .v_gradient = v,
-                                                                      .scratch = scratch_of(ops, team, &d->shape)}),
-                 EO_OK);
+    cr_assert_eq(ops->attention_backward(team, &(struct eo_attention){
+        .types = FP32, .shape = d->shape, .q = d->in_place ? q : d->q, .k = d->in_place ? k : d->k,
+        .v = d->in_place ? v : d->v, .out = d->out, .log_sum_exp = d->out + d->out_floats,
+        .out_gradient = d->out_gradient, .q_gradient = q, .k_gradient = k, .v_gradient = v,
+        .scratch = scratch_of(ops, team, &d->shape)}), EO_OK);
 }
 
 static uint64_t forward_floats(const struct attention_data *d)
@@ -240,11 +232,7 @@ Test(attention, equal_keys_share_the_weight)
 /* However large their score is, in both directions: 2^20 is the bound beyond that distances are taken otherwise. */
 Test(attention, equal_keys_share_the_weight_of_any_score)
 {
-    enum {
-        SEQ = 270,
-        SIZE = 17,
-        COUNT = SEQ * SIZE
-    }; /* two chunks; whose root is no power of two: scaled scores are rounded */
+    enum { SEQ = 270, SIZE = 17, COUNT = SEQ * SIZE }; /* two chunks; a root that is no power of two: scores are rounded */
     static const char *const names[] = {"plain", "avx2", "avx512"};
     const struct eo_attention_shape shape = {1, SEQ, 1, 1, SIZE, SIZE, SIZE, SIZE, false};
     for (int turn = 0; turn < 3 * 5; turn++, guards_free()) {
@@ -263,8 +251,8 @@ Test(attention, equal_keys_share_the_weight_of_any_score)
         double weight = 0; /* of this key and of all queries from it on */
         for (int i = COUNT - 1; i >= 0; i--) {
             weight += i % SIZE == SIZE - 1 ? 1.0 / (i / SIZE + 1) : 0;
-            cr_assert_float_eq(out[i], (float)(i / SIZE) / 8, 1e-4, "%s, %g: out %g", names[turn % 3], (double)size,
-                               (double)out[i]);
+            cr_assert_float_eq(out[i], (float)(i / SIZE) / 8, i / SIZE < 70 ? 2.5e-5 : 1e-4, "%s, %g: out %g", names[turn % 3],
+                               (double)size, (double)out[i]);
             cr_assert(fabs(of_v[i] - weight) < (turn / 3 < 3 ? 0.1 : 1e-4), "%s, %g: %g, not %g", names[turn % 3], (double)size,
                       (double)of_v[i], weight);
         }
