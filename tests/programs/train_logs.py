@@ -217,7 +217,7 @@ def check_early_stop():
 
 def check_stopped_early_stop():
     """Every step is saved and validated, so the signal comes between the two, whenever it comes."""
-    words = ("--steps", "400", "--val-every", "1", "--patience", "200", "--lr", "0.5", "--schedule", "constant", "--warmup", "0")
+    words = ("--steps", "400", "--val-every", "1", "--patience", "60", "--lr", "0.5", "--schedule", "constant", "--warmup", "0")
     done = run(*words, "--log", "unstopped.jsonl")
     steps, validations, _ = log_of("unstopped.jsonl")
     lowest = min(validations, key=validations.get)

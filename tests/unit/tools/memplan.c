@@ -70,6 +70,7 @@ Test(memplan, a_llama_described_here_has_the_rows_of_the_layers_llama, .timeout 
     const eo_log silence = {0};
     static const char *const models[] = {"llama-tiny", "qwen2-tiny", "llama-1b", "qwen3-tiny", "llama-small"};
     const char *kernels[] = {"cpu", "cuda"};
+    struct tool_scratch_memory memory = {0};
     for (uint32_t n = 0; n < 60; n++) {
         struct tool_memplan_settings s = setting(1 + n % 8, n);
         s.plan.device = kernels[n % 2];
@@ -79,7 +80,8 @@ Test(memplan, a_llama_described_here_has_the_rows_of_the_layers_llama, .timeout 
         struct tool_memplan memplan = planned(&s);
         eo_model *described;
         eo_plan *other;
-        cr_assert_eq(tool_memplan_describe(&described, &config, &memplan.settings.plan, &memplan.settings.slice, &silence), EO_OK);
+        cr_assert_eq(tool_memplan_describe(&described, &config, &memplan.settings.plan, &memplan.settings.slice, &memory, &silence),
+                     EO_OK);
         cr_assert_eq(eo_plan_create(&other, described, eo_plan_params(
             .rank_count = s.plan.ranks, .micro_batches = s.plan.micro_batches, .gather_slots = s.plan.gather_slots,
             .gradient_slots = s.plan.gradient_slots, .dtype = s.plan.dtype, .reduce_dtype = s.plan.reduce_dtype,

@@ -96,7 +96,7 @@ static bool try_all(const struct tool_memplan_settings *given, const struct tool
         s.draft = false;
         if (least_bytes > tool_usable_bytes(&s) || tool_memplan_create(&memplan, &config, &s, &problem) < 0)
             continue;
-        const struct tool_best_cost cost = tool_best_cost_of(&memplan, &config, kept->clock);
+        const struct tool_best_cost cost = tool_best_cost_of(&memplan, &config, kept->clock, NULL);
         if (memplan.fits && (!found || tool_best_compare(&cost, best) < 0))
             *best = cost;
         found = found || memplan.fits;
@@ -144,7 +144,7 @@ Test(memplan, the_best_is_what_trying_everything_finds, .timeout = 300)
         if (!fits)
             continue;
         memplan = planned(&s);
-        cost = tool_best_cost_of(&memplan, &config, kept.clock);
+        cost = tool_best_cost_of(&memplan, &config, kept.clock, NULL);
         cr_assert(memplan.fits && tool_best_compare(&cost, &best) == 0,
                   "capacity %u: %s takes %g ns a token in batches of %u, the best %g in batches of %u", n, fit.note,
                   cost.token_ns, cost.batch, best.token_ns, best.batch);
@@ -176,7 +176,7 @@ Test(memplan, no_plan_is_faster_than_its_bound)
         s.plan.recompute_blocks = n / 2 == 1 ? 40 : 80;
         s.plan.lora.rank = request.run.lora_rank = n % 2 ? 16 : 0;
         struct tool_memplan memplan = planned(&s);
-        const struct tool_best_cost cost = tool_best_cost_of(&memplan, &config, &request);
+        const struct tool_best_cost cost = tool_best_cost_of(&memplan, &config, &request, NULL);
         const double least = tool_best_least_ns(&s.plan, &config, &request);
         cr_assert(least > 0.5 * cost.token_ns && least <= cost.token_ns, "case %u: %g ns of %g", n, least, cost.token_ns);
         tool_memplan_fini(&memplan);

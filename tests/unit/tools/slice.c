@@ -79,6 +79,7 @@ Test(slice, a_description_is_what_the_layers_describe)
 {
     static const char *const models[] = {"gpt2", "gpt2-xl", "llama-3.2-1b", "qwen3-0.6b"};
     static const eo_recompute ways[] = {EO_RECOMPUTE_NONE, EO_RECOMPUTE_CHEAP, EO_RECOMPUTE_BLOCKS};
+    struct tool_scratch_memory memory = {0}; /* filled by the first of a model */
     for (size_t i = 0; i < 4 * 3 * 2; i++) {
         load(models[i / 6]);
         struct tool_memplan_settings s = sliced(8, 0, 0, 0);
@@ -89,7 +90,8 @@ Test(slice, a_description_is_what_the_layers_describe)
         s.plan.half_blocks = i % 2;
         struct tool_memplan plan = planned(&s), described = plan;
         const eo_log log = {0};
-        cr_assert_geq(tool_memplan_describe(&described.described, &config, &plan.settings.plan, &s.slice, &log), 0);
+        cr_assert_geq(tool_memplan_describe(&described.described, &config, &plan.settings.plan, &s.slice, &memory, &log),
+                      0);
         cr_assert_geq(eo_plan_create(&described.plan, described.described, &plan.summary.params), 0);
         eo_plan_get_summary(described.plan, &described.summary);
         assert_same_sizes(&plan, &described);

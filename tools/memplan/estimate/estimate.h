@@ -21,6 +21,7 @@ struct tool_estimate_request {
     const struct tool_model_config *config;
     const char *device; /* NULL: none of the table */
     const struct tool_memplan *plan; /* of evenodd, whose time is asked for */
+    struct tool_scratch_memory *scratch; /* of a search with that plan; NULL: none */
     bool time;          /* asked for; needs a device with rates */
     double tokens;      /* of a training; 0: not asked */
     double price;       /* of an hour of a GPU; 0: not asked */

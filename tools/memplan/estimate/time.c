@@ -43,7 +43,8 @@ static eo_status walk_with(struct tool_step_time *out, uint32_t micro_batches, u
     struct tool_memplan plan;
     asked.plan.micro_batches = fewer.layout.micro_batches = micro_batches;
     asked.slice.stage = stage;
-    EO_TRY(tool_memplan_create(&plan, request->config, &asked, problem));
+    EO_TRY(request->scratch ? tool_memplan_create_next(&plan, request->config, &asked, request->scratch, problem)
+                            : tool_memplan_create(&plan, request->config, &asked, problem));
     const eo_status status = tool_plan_step_time(out, &plan, shape, &fewer, rates, &tool_walk_rules);
     tool_memplan_fini(&plan);
     return status;

@@ -19,7 +19,7 @@ static eo_status add_words(struct tool_description *d, uint32_t layer, const cha
 {
     return eo_model_add_parameter(d->model, &(eo_parameter_params){
         .layer = layer, .name = name, .dim_count = 2, .dims = {d->config->vocabulary, d->config->width},
-        .padding = is_head ? d->word_padding : 0}, NULL);
+        .padding = is_head ? d->scratch.word_padding : 0}, NULL);
 }
 
 static bool is_gpt2(const struct tool_description *d)
@@ -142,7 +142,7 @@ static bool is_remade(const struct tool_description *d, uint32_t block, const st
     const bool has_experts = tool_config_has_experts(d->config, block);
     if (row->norm)
         return !d->recompute && !(row->in_mlp && has_experts);
-    return d->remakes && row->gradient_remakes && !(d->recompute && (has_experts || d->config->norms != TOOL_NORMS_BEFORE));
+    return d->scratch.remakes && row->gradient_remakes && !(d->recompute && (has_experts || d->config->norms != TOOL_NORMS_BEFORE));
 }
 
 static eo_status add_block_rows(struct tool_description *d, uint32_t block, enum part part)
@@ -169,7 +169,7 @@ static eo_status add_scratch(struct tool_description *d, uint32_t block, const c
     char text[EO_NAME_MAX];
     if (attention) {
         snprintf(text, sizeof(text), "block.%u%s.forward_scratch", block, part);
-        EO_TRY(add_row(d, text, d->forward_scratch, EO_CATEGORY_SCRATCH, forward, forward));
+        EO_TRY(add_row(d, text, d->scratch.forward, EO_CATEGORY_SCRATCH, forward, forward));
     }
     snprintf(text, sizeof(text), "block.%u%s.scratch", block, part);
     return add_row(d, text, backward, EO_CATEGORY_SCRATCH, recompute, (eo_moment){EO_PASS_BACKWARD, d->position});
@@ -278,15 +278,15 @@ static eo_status add_head(struct tool_description *d, uint32_t embedding)
         .layer = layer, .name = "head", .forward_in_backward = true, .parameters = has_places ? tied : NULL,
         .parameter_count = has_places ? 3 : 0}, &d->position));
     const eo_moment from = {EO_PASS_RECOMPUTE, d->position}, to = {EO_PASS_BACKWARD, d->position};
-    const uint64_t chunk = d->chunk, stream = d->stream_rows * c->width * d->element_bytes;
+    const uint64_t chunk = d->scratch.chunk, stream = d->stream_rows * c->width * d->element_bytes;
     EO_TRY(add_row(d, "head.input", stream, EO_CATEGORY_ACTIVATION, (eo_moment){EO_PASS_FORWARD, last}, to));
     EO_TRY(add_row(d, "stream.gradient", stream, EO_CATEGORY_SCRATCH, from, (eo_moment){EO_PASS_BACKWARD, 0}));
     EO_TRY(add_row(d, "head.norm", chunk * c->width * d->element_bytes, EO_CATEGORY_HEAD, from, to));
     EO_TRY(add_row(d, "head.norm_stats", 2 * chunk * sizeof(float), EO_CATEGORY_HEAD, from, to));
-    EO_TRY(add_row(d, "head.logits", d->logits, EO_CATEGORY_HEAD, from, to));
+    EO_TRY(add_row(d, "head.logits", d->scratch.logits, EO_CATEGORY_HEAD, from, to));
     EO_TRY(add_row(d, "head.losses", chunk * sizeof(float), EO_CATEGORY_HEAD, from, to));
     EO_TRY(add_row(d, "head.loss", sizeof(double), EO_CATEGORY_HEAD, from, to));
-    return add_row(d, "head.scratch", d->head_scratch, EO_CATEGORY_HEAD, from, to);
+    return add_row(d, "head.scratch", d->scratch.head, EO_CATEGORY_HEAD, from, to);
 }
 
 /* What goes to the next stage, behind each chunk of blocks. */
@@ -343,12 +343,12 @@ static eo_status check_layers(const struct tool_description *d)
     return EO_ERR_INVALID;
 }
 
-static eo_status describe_all(struct tool_description *d)
+static eo_status describe_all(struct tool_description *d, struct tool_scratch_memory *memory)
 {
     const struct tool_plan_settings *s = d->settings;
     uint32_t embedding = UINT32_MAX;
     EO_TRY(check_layers(d));
-    EO_TRY(tool_description_find_scratch(d));
+    EO_TRY(tool_description_find_scratch(d, memory));
     if (d->is_first)
         EO_TRY(add_embedding(d, &embedding));
     EO_TRY(add_blocks(d));
@@ -358,16 +358,17 @@ static eo_status describe_all(struct tool_description *d)
     EO_TRY(add_persistent(d, "targets", token_bytes));
     if (strcmp(s->device, "cpu") != 0 && !is_gpt2(d)) /* cosine and sine of every position and pair */
         EO_TRY(add_persistent(d, "rope_table", (uint64_t)s->seq * d->config->head_size * sizeof(float)));
-    if (d->product_scratch > 0)
-        EO_TRY(add_persistent(d, "product_scratch", d->product_scratch));
-    return d->embedding_scratch == 0 || !d->is_first
+    if (d->scratch.product > 0)
+        EO_TRY(add_persistent(d, "product_scratch", d->scratch.product));
+    return d->scratch.embedding == 0 || !d->is_first
                ? EO_OK
-               : add_row(d, "embedding.scratch", d->embedding_scratch, EO_CATEGORY_SCRATCH,
+               : add_row(d, "embedding.scratch", d->scratch.embedding, EO_CATEGORY_SCRATCH,
                          (eo_moment){EO_PASS_BACKWARD, 0}, (eo_moment){EO_PASS_BACKWARD, 0});
 }
 
 eo_status tool_memplan_describe(eo_model **out, const struct tool_model_config *config,
-                                const struct tool_plan_settings *settings, const struct tool_slice *slice, const eo_log *log)
+                                const struct tool_plan_settings *settings, const struct tool_slice *slice,
+                                struct tool_scratch_memory *memory, const eo_log *log)
 {
     struct tool_description d = {.config = config,
                             .settings = settings,
@@ -379,7 +380,7 @@ eo_status tool_memplan_describe(eo_model **out, const struct tool_model_config *
                             .element_bytes = eo_dtype_bytes(settings->dtype)};
     *out = NULL;
     EO_TRY(eo_model_create(&d.model, &(eo_model_params){.name = tool_config_family_name(config->family), .log = log}));
-    const eo_status status = describe_all(&d);
+    const eo_status status = describe_all(&d, memory);
     if (status < 0)
         eo_model_destroy(&d.model);
     *out = d.model;

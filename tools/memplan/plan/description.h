@@ -14,10 +14,7 @@ struct tool_description {
     const struct tool_plan_settings *settings;
     const eo_log *log;
     uint64_t rows, element_bytes; /* tokens of a micro-batch; of an activation */
-    uint64_t forward_scratch, attention_scratch, norm_scratch, head_scratch, embedding_scratch, product_scratch;
-    uint64_t mlp_scratch; /* GPT-2's, of the whole half */
-    bool remakes;         /* the kernel of an activation's gradient gives the activation again: it is not kept */
-    uint64_t chunk, logits, word_padding; /* of the head: tokens, bytes, elements */
+    struct tool_scratch scratch;
     const struct tool_slice *slice;
     uint64_t stream_rows;            /* of `rows`, those of the residual stream that lie on this rank */
     uint32_t position, in_flight;    /* micro-batches of the chunk at hand */
@@ -41,8 +38,8 @@ static inline uint64_t tool_description_align(uint64_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-/* tools/memplan/plan/scratch.c: what kernels take, asked of the layers with a model of one block. */
-EO_NODISCARD eo_status tool_description_find_scratch(struct tool_description *d);
+/* tools/memplan/plan/scratch.c: d->scratch, of what was found before; else asked of the layers with a model of one block. */
+EO_NODISCARD eo_status tool_description_find_scratch(struct tool_description *d, struct tool_scratch_memory *memory);
 
 /* Beside what is kept, in the backward pass of a block's halves, and of its experts. */
 uint64_t tool_description_attention_scratch(const struct tool_description *d, uint32_t block);

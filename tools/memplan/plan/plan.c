@@ -54,7 +54,7 @@ static void tell_slice(struct tool_memplan *m)
 }
 
 static eo_status make_plan(struct tool_memplan *m, const struct tool_model_config *config, const eo_transformer_config *shape,
-                           const eo_log *log)
+                           struct tool_scratch_memory *memory, const eo_log *log)
 {
     const struct tool_slice *slice = &m->settings.slice;
     struct tool_plan_settings own = m->settings.plan;
@@ -66,7 +66,7 @@ static eo_status make_plan(struct tool_memplan *m, const struct tool_model_confi
     if (m->runs && slice->pipeline <= 1 && !slice->sequence_parallel && (config->family != TOOL_CONFIG_GPT2 || tool_slice_is_whole(slice)))
         EO_TRY(eo_transformer_create(&m->transformer, &params.transformer));
     else
-        EO_TRY(tool_memplan_describe(&m->described, config, &own, slice, log));
+        EO_TRY(tool_memplan_describe(&m->described, config, &own, slice, memory, log));
     if (!tool_slice_is_whole(slice)) {
         m->runs = false;
         tell_slice(m);
@@ -126,7 +126,8 @@ static eo_status check_slice(struct tool_memplan_settings *s, const struct tool_
 
 /* Of a stage that is chosen. */
 static eo_status plan_stage(struct tool_memplan *out, const struct tool_model_config *config,
-                            const struct tool_memplan_settings *settings, struct tool_problem *problem)
+                            const struct tool_memplan_settings *settings, struct tool_scratch_memory *memory,
+                            struct tool_problem *problem)
 {
     struct caught caught = {.memplan = out};
     const eo_log log = {.write = catch_line, .user = &caught, .level = EO_LOG_WARN};
@@ -147,7 +148,7 @@ static eo_status plan_stage(struct tool_memplan *out, const struct tool_model_co
     s->plan.gradients_apart = s->plan.gradients_apart && config->tied_head; /* of several stages they always are */
     EO_TRY(check_settings(s, config, problem));
     fill_in(s, config, &shape);
-    const eo_status status = make_plan(out, config, &shape, &log);
+    const eo_status status = make_plan(out, config, &shape, memory, &log);
     if (status < 0) {
         tool_memplan_fini(out);
         return tool_problem_set(problem, status, "%s: %s", config->source,
@@ -168,17 +169,25 @@ static eo_status plan_stage(struct tool_memplan *out, const struct tool_model_co
 eo_status tool_memplan_create(struct tool_memplan *out, const struct tool_model_config *config,
                               const struct tool_memplan_settings *settings, struct tool_problem *problem)
 {
+    struct tool_scratch_memory memory = {0};
+    return tool_memplan_create_next(out, config, settings, &memory, problem);
+}
+
+eo_status tool_memplan_create_next(struct tool_memplan *out, const struct tool_model_config *config,
+                                   const struct tool_memplan_settings *settings, struct tool_scratch_memory *memory,
+                                   struct tool_problem *problem)
+{
     struct tool_memplan_settings one = *settings;
     const uint32_t stages = settings->slice.pipeline > 1 ? settings->slice.pipeline : 1;
     if (stages == 1)
         one.slice.stage = 0;
     if (one.slice.stage != TOOL_SLICE_FULLEST)
-        return plan_stage(out, config, &one, problem);
+        return plan_stage(out, config, &one, memory, problem);
     *out = (struct tool_memplan){0};
     for (uint32_t stage = 0; stage < stages; stage++) {
         struct tool_memplan m;
         one.slice.stage = stage;
-        const eo_status status = plan_stage(&m, config, &one, problem);
+        const eo_status status = plan_stage(&m, config, &one, memory, problem);
         if (status >= 0 && m.total_bytes <= out->total_bytes) {
             tool_memplan_fini(&m);
             continue;

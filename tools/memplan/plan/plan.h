@@ -9,6 +9,7 @@
 
 #include "tools/interchange/config/model_config.h"
 #include "tools/memplan/plan/devices.h"
+#include "tools/memplan/plan/scratch.h"
 #include "tools/memplan/plan/slice.h"
 #include "tools/planning/settings.h"
 
@@ -49,6 +50,10 @@ struct tool_memplan {
 /* EO_OK; EO_ERR_INVALID, EO_ERR_NO_MEMORY, EO_ERR_UNSUPPORTED: nothing to release. */
 EO_NODISCARD eo_status tool_memplan_create(struct tool_memplan *out, const struct tool_model_config *config,
                                            const struct tool_memplan_settings *settings, struct tool_problem *problem);
+/* The same, of many in a row. */
+EO_NODISCARD eo_status tool_memplan_create_next(struct tool_memplan *out, const struct tool_model_config *config,
+                                                const struct tool_memplan_settings *settings, struct tool_scratch_memory *memory,
+                                                struct tool_problem *problem);
 void tool_memplan_fini(struct tool_memplan *memplan);
 
 /* What a plan may take. */
@@ -67,7 +72,7 @@ const eo_model *tool_memplan_model(const struct tool_memplan *memplan);
 /* tools/memplan/plan/describe.c: a model of a family without kernels. */
 EO_NODISCARD eo_status tool_memplan_describe(eo_model **out, const struct tool_model_config *config,
                                              const struct tool_plan_settings *settings, const struct tool_slice *slice,
-                                             const eo_log *log);
+                                             struct tool_scratch_memory *memory, const eo_log *log);
 
 /* tools/memplan/plan/devices.c */
 struct tool_outside tool_outside_default(const struct tool_memplan_settings *settings);

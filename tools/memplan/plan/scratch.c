@@ -37,34 +37,30 @@ static eo_status find_padding(struct tool_description *d, const eo_model *model,
     uint32_t index;
     EO_TRY(eo_model_find_parameter(model, name, &index));
     EO_TRY(eo_model_parameter(model, index, &head));
-    d->word_padding = head.padding;
+    d->scratch.word_padding = head.padding;
     return EO_OK;
 }
 
 /* One block of the layers, as halves; its rows under the names that the layers give them. */
 static eo_status find_rows(struct tool_description *d, const eo_transformer_config *shape)
 {
-    const struct tool_plan_settings *s = d->settings;
     eo_transformer *transformer = NULL;
     eo_plan *plan = NULL;
-    const struct tool_plan_settings one = {
-        .batch = s->batch, .seq = s->seq, .head_chunks = s->head_chunks, .threads = s->threads, .half_blocks = true,
-        .dtype = s->dtype, .reduce_dtype = s->reduce_dtype, .device = s->device};
-    const struct tool_plan_params params = tool_plan_params_of(&one, shape, d->log);
+    const struct tool_plan_params params = tool_plan_params_of(&d->scratch.settings, shape, d->log);
     EO_TRY(eo_transformer_create(&transformer, &params.transformer));
     eo_status status = eo_plan_create(&plan, eo_transformer_model(transformer), &params.plan);
     if (status >= 0) {
         eo_plan_summary summary;
         eo_plan_get_summary(plan, &summary);
-        d->forward_scratch = row_bytes(plan, summary.row_count, "block.0.attention.forward_scratch");
-        d->attention_scratch = row_bytes(plan, summary.row_count, "block.0.attention.scratch");
-        d->mlp_scratch = row_bytes(plan, summary.row_count, "block.0.mlp.scratch");
-        d->remakes = !is_kept(plan, summary.row_count, "block.0.mlp.activation");
-        d->head_scratch = row_bytes(plan, summary.row_count, "head.scratch");
-        d->chunk = row_bytes(plan, summary.row_count, "head.losses") / sizeof(float);
-        d->logits = row_bytes(plan, summary.row_count, "head.logits");
-        d->embedding_scratch = row_bytes(plan, summary.row_count, "embedding.scratch");
-        d->product_scratch = row_bytes(plan, summary.row_count, "product_scratch");
+        d->scratch.forward = row_bytes(plan, summary.row_count, "block.0.attention.forward_scratch");
+        d->scratch.attention = row_bytes(plan, summary.row_count, "block.0.attention.scratch");
+        d->scratch.mlp = row_bytes(plan, summary.row_count, "block.0.mlp.scratch");
+        d->scratch.remakes = !is_kept(plan, summary.row_count, "block.0.mlp.activation");
+        d->scratch.head = row_bytes(plan, summary.row_count, "head.scratch");
+        d->scratch.chunk = row_bytes(plan, summary.row_count, "head.losses") / sizeof(float);
+        d->scratch.logits = row_bytes(plan, summary.row_count, "head.logits");
+        d->scratch.embedding = row_bytes(plan, summary.row_count, "embedding.scratch");
+        d->scratch.product = row_bytes(plan, summary.row_count, "product_scratch");
         eo_plan_destroy(&plan);
     }
     if (status >= 0)
@@ -77,35 +73,55 @@ static eo_status find_rows(struct tool_description *d, const eo_transformer_conf
 static uint64_t gradient_bytes(const struct tool_description *d, uint64_t inner, uint64_t outer)
 {
     const uint64_t row = d->rows * d->element_bytes;
-    return d->remakes ? tool_description_align(row * inner) + tool_description_align(row * outer)
+    return d->scratch.remakes ? tool_description_align(row * inner) + tool_description_align(row * outer)
                       : tool_description_align(row * tool_description_max(inner, outer));
 }
 
 /* With this attention and the widest MLP. Of a part of a GPT-2 the attention is a Llama's: the layers' GPT-2 has all heads. */
-eo_status tool_description_find_scratch(struct tool_description *d)
+static eo_status ask_layers(struct tool_description *d)
 {
     const struct tool_model_config *c = d->config;
-    const uint32_t mlp = c->mlp_width > c->expert_width ? c->mlp_width : c->expert_width;
     const bool gpt2 = c->family == TOOL_CONFIG_GPT2, has_part = gpt2 && c->head_count * c->head_size != c->width;
-    eo_transformer_config shape;
-    tool_model_config_transformer(c, &shape);
-    shape.layer_count = 1;
-    shape.mlp_width = mlp;
-    shape.context = d->settings->seq;
+    eo_transformer_config shape = d->scratch.shape;
     if (has_part) {
         shape.family = EO_FAMILY_LLAMA;
         EO_TRY(find_rows(d, &shape));
         shape.family = EO_FAMILY_GPT2;
         shape.head_count = shape.kv_head_count = c->width / c->head_size;
     }
-    const uint64_t forward = d->forward_scratch, attention = d->attention_scratch;
+    const uint64_t forward = d->scratch.forward, attention = d->scratch.attention;
     EO_TRY(find_rows(d, &shape));
     if (has_part) {
-        d->forward_scratch = forward;
-        d->attention_scratch = attention;
+        d->scratch.forward = forward;
+        d->scratch.attention = attention;
     }
     /* An MLP's is the gradient of what is widest in it, and what the norm's kernel asks for. */
-    d->norm_scratch = d->mlp_scratch - gradient_bytes(d, mlp, c->width);
+    d->scratch.norm = d->scratch.mlp - gradient_bytes(d, shape.mlp_width, c->width);
+    return EO_OK;
+}
+
+eo_status tool_description_find_scratch(struct tool_description *d, struct tool_scratch_memory *memory)
+{
+    const struct tool_plan_settings *s = d->settings;
+    const struct tool_model_config *c = d->config;
+    struct tool_scratch *asked = &d->scratch;
+    asked->settings = (struct tool_plan_settings){
+        .batch = s->batch, .seq = s->seq, .head_chunks = s->head_chunks, .threads = s->threads, .half_blocks = true,
+        .dtype = s->dtype, .reduce_dtype = s->reduce_dtype, .device = s->device};
+    tool_model_config_transformer(c, &asked->shape);
+    asked->shape.layer_count = 1;
+    asked->shape.mlp_width = c->mlp_width > c->expert_width ? c->mlp_width : c->expert_width;
+    asked->shape.context = s->seq;
+    for (uint32_t k = 0; k < memory->count && k < TOOL_SCRATCH_KEPT; k++) {
+        const struct tool_scratch *found = &memory->found[k];
+        if (memcmp(&found->settings, &asked->settings, sizeof(asked->settings)) == 0 &&
+            memcmp(&found->shape, &asked->shape, sizeof(asked->shape)) == 0) {
+            *asked = *found;
+            return EO_OK;
+        }
+    }
+    EO_TRY(ask_layers(d));
+    memory->found[memory->count++ % TOOL_SCRATCH_KEPT] = *asked;
     return EO_OK;
 }
 
@@ -116,12 +132,12 @@ static uint64_t linear_scratch(const struct tool_description *d)
     const uint64_t key = (uint64_t)n->key_heads * n->key_size, value = (uint64_t)n->value_heads * n->value_size;
     const uint64_t chunks = d->settings->batch * (((uint64_t)d->settings->seq + TOOL_LINEAR_CHUNK - 1) / TOOL_LINEAR_CHUNK);
     return tool_description_align(d->rows * 2 * (key + value) * d->element_bytes) +
-           tool_description_align(chunks * n->key_size * value * d->element_bytes) + tool_description_align(d->norm_scratch);
+           tool_description_align(chunks * n->key_size * value * d->element_bytes) + tool_description_align(d->scratch.norm);
 }
 
 uint64_t tool_description_attention_scratch(const struct tool_description *d, uint32_t block)
 {
-    return d->config->mixers[block] == TOOL_MIXER_LINEAR ? linear_scratch(d) : d->attention_scratch;
+    return d->config->mixers[block] == TOOL_MIXER_LINEAR ? linear_scratch(d) : d->scratch.attention;
 }
 
 /* Gradients of the experts' rows. */
@@ -134,9 +150,9 @@ uint64_t tool_description_expert_scratch(const struct tool_description *d)
 uint64_t tool_description_mlp_scratch(const struct tool_description *d, uint32_t block)
 {
     const struct tool_model_config *c = d->config;
-    const uint64_t row = d->rows * d->element_bytes, kernels = tool_description_align(d->norm_scratch);
+    const uint64_t row = d->rows * d->element_bytes, kernels = tool_description_align(d->scratch.norm);
     if (c->family == TOOL_CONFIG_GPT2)
-        return d->mlp_scratch;
+        return d->scratch.mlp;
     if (tool_config_has_experts(c, block)) /* and of the norm's */
         return (d->expert_parts > 1 ? 0 : tool_description_expert_scratch(d)) + tool_description_align(row * c->width) +
                tool_description_align(row * c->shared_width) + kernels;

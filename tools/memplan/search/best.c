@@ -39,7 +39,7 @@ double tool_best_least_ns(const struct tool_plan_settings *settings, const struc
 
 /* The time that memplan --time prints. False: there is none. */
 static bool take_clock(struct tool_best_cost *cost, const struct tool_memplan *m, const struct tool_model_config *c,
-                       const struct tool_estimate_request *clock)
+                       const struct tool_estimate_request *clock, struct tool_scratch_memory *scratch)
 {
     struct tool_estimate_request request = *clock;
     struct tool_time_answer time;
@@ -48,6 +48,7 @@ static bool take_clock(struct tool_best_cost *cost, const struct tool_memplan *m
     request.config = c;
     request.asked = &m->settings;
     request.plan = m;
+    request.scratch = scratch;
     request.layout.tensor = slice->tensor ? slice->tensor : 1;
     request.layout.pipeline = slice->pipeline ? slice->pipeline : 1;
     request.layout.sequence_parallel = slice->sequence_parallel;
@@ -59,7 +60,7 @@ static bool take_clock(struct tool_best_cost *cost, const struct tool_memplan *m
 }
 
 struct tool_best_cost tool_best_cost_of(const struct tool_memplan *m, const struct tool_model_config *c,
-                                        const struct tool_estimate_request *clock)
+                                        const struct tool_estimate_request *clock, struct tool_scratch_memory *scratch)
 {
     const struct tool_plan_settings *s = &m->settings.plan;
     const double tokens = (double)s->batch * s->seq * s->micro_batches;
@@ -73,7 +74,7 @@ struct tool_best_cost tool_best_cost_of(const struct tool_memplan *m, const stru
                                    .received_bytes = (double)traffic.received_bytes / tokens,
                                    .batch = s->batch,
                                    .total_bytes = m->total_bytes};
-    if (clock && !take_clock(&cost, m, c, clock))
+    if (clock && !take_clock(&cost, m, c, clock, scratch))
         cost.token_ns = INFINITY;
     return cost;
 }

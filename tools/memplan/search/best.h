@@ -17,9 +17,9 @@ struct tool_best_cost {
     uint32_t batch;
     uint64_t total_bytes;
 };
-/* Of a plan that fits, by the clock of a device with rates; `clock` may be NULL. */
+/* Of a plan that fits, by the clock of a device with rates; `clock` and `scratch` may be NULL. */
 struct tool_best_cost tool_best_cost_of(const struct tool_memplan *memplan, const struct tool_model_config *config,
-                                        const struct tool_estimate_request *clock);
+                                        const struct tool_estimate_request *clock, struct tool_scratch_memory *scratch);
 /* What cannot be hidden of a token with these settings, whatever the batch, on a clock; without one 0. */
 double tool_best_least_ns(const struct tool_plan_settings *settings, const struct tool_model_config *config,
                           const struct tool_estimate_request *clock);

@@ -11,10 +11,11 @@ struct tool_search {
     struct tool_fit *fit;
     struct tool_model_config *config;
     struct tool_memplan_settings *settings;
+    struct tool_scratch_memory scratch;
     uint64_t begun_ns, shown_ns;
     bool no_drafts;             /* plan all in full */
     uint32_t recompute_blocks;  /* as asked for */
-    struct tool_best_cost cost; /* of the last plan, where the best is searched */
+    double best_token_ns;       /* of the best so far; 0: there is none. */
     uint32_t global_batch;      /* of a step; 0: none is asked for */
     uint32_t sequences;         /* ... of it on a data-parallel rank */
     uint32_t unit;              /* tokens; max-seq: values count in it */
@@ -26,6 +27,8 @@ struct tool_fit_point tool_search_try(struct tool_search *s, uint64_t value);
 struct tool_fit_point tool_search_exact(struct tool_search *s, uint64_t value); /* in full */
 void tool_search_settle(struct tool_search *s, struct tool_fit_point *point);   /* likewise, if it is a draft */
 bool tool_search_fits(const struct tool_search *s, const struct tool_fit_point *point);
+/* Than the best so far, drafts by more than their times differ from those in full: not worth a plan in full. */
+bool tool_search_is_slower(const struct tool_search *s, const struct tool_fit_point *point);
 
 /* The largest value in [least, most] that fits, where bytes grow with it; what is too small to be planned is passed over. */
 void tool_search_largest(struct tool_search *s, uint64_t least, uint64_t most);

@@ -112,7 +112,6 @@ static struct tool_fit_point plan_point(struct tool_search *s, uint64_t value, b
 {
     struct tool_fit_point point = {.known = true, .value = value, .is_draft = draft};
     struct tool_memplan memplan;
-    s->cost = (struct tool_best_cost){0};
     struct tool_problem problem;
     set_value(s, value);
     if (is_uneven(s)) {
@@ -122,7 +121,7 @@ static struct tool_fit_point plan_point(struct tool_search *s, uint64_t value, b
         return point;
     }
     s->settings->draft = draft;
-    const eo_status status = tool_memplan_create(&memplan, s->config, s->settings, &problem);
+    const eo_status status = tool_memplan_create_next(&memplan, s->config, s->settings, &s->scratch, &problem);
     s->settings->draft = false;
     if (status < 0) {
         snprintf(point.refused, sizeof(point.refused), "%.500s", problem.text);
@@ -133,7 +132,7 @@ static struct tool_fit_point plan_point(struct tool_search *s, uint64_t value, b
     const uint64_t host_bytes = memplan.summary.arena_bytes - memplan.device_bytes;
     point.lower_bound_bytes = memplan.summary.lower_bound_bytes - host_bytes + memplan.outside_bytes;
     if (s->fit->kind == TOOL_FIT_BEST || s->fit->kind == TOOL_FIT_BEST_LAYOUT)
-        s->cost = tool_best_cost_of(&memplan, s->config, s->clock);
+        point.cost = tool_best_cost_of(&memplan, s->config, s->clock, &s->scratch);
     tool_memplan_fini(&memplan);
     return point;
 }
@@ -162,6 +161,12 @@ void tool_search_settle(struct tool_search *s, struct tool_fit_point *point)
 bool tool_search_fits(const struct tool_search *s, const struct tool_fit_point *point)
 {
     return !point->refused[0] && point->total_bytes <= s->fit->capacity_bytes;
+}
+
+bool tool_search_is_slower(const struct tool_search *s, const struct tool_fit_point *point)
+{
+    const double slack = point->is_draft ? 1.01 : 1; /* places decide a few waits */
+    return s->best_token_ns > 0 && point->cost.token_ns > slack * s->best_token_ns;
 }
 
 /* The least value above `refused` that can be planned: a piece of the head wants a token, a unit its blocks. None: `most`. */
@@ -241,6 +246,8 @@ void tool_search_largest(struct tool_search *s, uint64_t least, uint64_t most)
 {
     const struct tool_fit before = *s->fit;
     search_largest(s, least, most);
+    if (tool_search_is_slower(s, &s->fit->answer))
+        return;
     tool_search_settle(s, &s->fit->answer);
     if (s->fit->found && !tool_search_fits(s, &s->fit->answer)) { /* a draft that was lucky */
         s->no_drafts = true; /* next to none: all once more */

@@ -58,12 +58,15 @@ struct race {
 static void take_if_faster(struct race *r, struct tool_fit *one)
 {
     struct tool_search *s = r->search;
-    one->answer = tool_search_exact(s, one->answer.value);
+    if (tool_search_is_slower(s, &one->answer))
+        return;
+    tool_search_settle(s, &one->answer);
     if (!tool_search_fits(s, &one->answer)) /* a draft that was lucky */
         return;
-    if (r->best.found && tool_best_compare(&s->cost, &r->cost) >= 0)
+    if (r->best.found && tool_best_compare(&one->answer.cost, &r->cost) >= 0)
         return;
-    r->cost = s->cost;
+    r->cost = one->answer.cost;
+    s->best_token_ns = r->cost.token_ns;
     r->settings = *s->settings;
     r->best.found = true;
     r->best.answer = one->answer;
@@ -82,8 +85,7 @@ static void try_divisors(struct race *r, struct tool_fit *one)
             one->found = true;
             one->answer = point;
             one->neighbour = (struct tool_fit_point){0};
-            if (!r->best.found || s->cost.token_ns <= r->cost.token_ns) /* of a draft, all but its bytes is as in full */
-                take_if_faster(r, one);
+            take_if_faster(r, one);
         } else if (!point.refused[0]) {
             one->neighbour = point;
         }
@@ -111,7 +113,7 @@ static void try_combinations(struct race *r)
             continue;
         s->fit = &one;
         struct tool_fit_point least = tool_search_try(s, least_batch);
-        const bool too_slow = r->best.found && s->cost.compute_ns > r->cost.token_ns;
+        const bool too_slow = r->best.found && least.cost.compute_ns > r->cost.token_ns;
         if (s->sequences && !too_slow) /* a larger batch may take less: fewer micro-batches are added up */
             try_divisors(r, &one);
         else if (!too_slow && (tool_search_fits(s, &least) || least.refused[0]))
