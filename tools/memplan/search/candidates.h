@@ -15,7 +15,7 @@ struct tool_search {
     uint64_t begun_ns, shown_ns;
     bool no_drafts;             /* plan all in full */
     uint32_t recompute_blocks;  /* as asked for */
-    double best_token_ns;       /* of the best so far; 0: there is none. */
+    double best_token_ns;       /* of the best so far; 0: there is none */
     uint32_t global_batch;      /* of a step; 0: none is asked for */
     uint32_t sequences;         /* ... of it on a data-parallel rank */
     uint32_t unit;              /* tokens; max-seq: values count in it */
@@ -27,7 +27,7 @@ struct tool_fit_point tool_search_try(struct tool_search *s, uint64_t value);
 struct tool_fit_point tool_search_exact(struct tool_search *s, uint64_t value); /* in full */
 void tool_search_settle(struct tool_search *s, struct tool_fit_point *point);   /* likewise, if it is a draft */
 bool tool_search_fits(const struct tool_search *s, const struct tool_fit_point *point);
-/* Than the best so far, drafts by more than their times differ from those in full: not worth a plan in full. */
+/* Than the best so far, so not worth a plan in full. Of a draft by more than 1 %: in full its time differs a little. */
 bool tool_search_is_slower(const struct tool_search *s, const struct tool_fit_point *point);
 
 /* The largest value in [least, most] that fits, where bytes grow with it; what is too small to be planned is passed over. */

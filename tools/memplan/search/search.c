@@ -165,7 +165,7 @@ bool tool_search_fits(const struct tool_search *s, const struct tool_fit_point *
 
 bool tool_search_is_slower(const struct tool_search *s, const struct tool_fit_point *point)
 {
-    const double slack = point->is_draft ? 1.01 : 1; /* places decide a few waits */
+    const double slack = point->is_draft ? 1.01 : 1; /* where rows lie decides a few waits */
     return s->best_token_ns > 0 && point->cost.token_ns > slack * s->best_token_ns;
 }
 
