@@ -30,15 +30,20 @@ struct round {
     uint64_t total_bytes;
 };
 
+/* Where a trial stood before a bundle of its order. */
+struct step {
+    uint64_t top_bytes; /* of the last space */
+    uint64_t work;      /* since the trial began */
+};
+
 struct solver {
     struct eo_placement *placement;
     struct eo_bundles bundles;
     struct shelf shelves[EO_PLACEMENT_SPACES_MAX];
-    struct piece *kept_pieces[EO_PLACEMENT_SPACES_MAX]; /* of spaces that are done: each trial begins with them */
-    uint32_t kept_count[EO_PLACEMENT_SPACES_MAX];
     struct eo_placed_row *rows; /* of the trial; placement->rows holds the best */
     uint32_t *order, *best_order;
     uint32_t order_count;
+    struct step *steps;                             /* by place in order[], of the trial */
     uint32_t *space_order[EO_PLACEMENT_SPACES_MAX]; /* of the spaces before the last, in the round under way */
     uint32_t space_order_count[EO_PLACEMENT_SPACES_MAX];
     struct round best; /* of all rounds */
@@ -180,28 +185,46 @@ static void place_bundle(struct solver *solver, uint32_t b, uint32_t space_begin
     place_rows(solver, bundle, space_last, at);
 }
 
-/*
- * Places the bundles of order[] into spaces up to space_last, the only one that grows. Returns its size. Gives up, with
- * part of them placed, when that is no longer below `limit_bytes`.
- */
-static uint64_t run_trial(struct solver *solver, uint32_t space_begin, uint32_t space_last, uint64_t limit_bytes)
+/* Takes back what the trial before placed of order[begin] and what follows it. */
+static void take_back(struct solver *solver, uint32_t space_begin, uint32_t space_last, uint32_t begin)
 {
+    const struct eo_bundles *bundles = &solver->bundles;
+    for (uint32_t k = begin; k < solver->order_count; k++) {
+        const struct eo_bundle *bundle = &bundles->bundles[solver->order[k]];
+        for (uint32_t r = 0; r < bundle->row_count; r++)
+            solver->rows[bundles->row_order[bundle->row_begin + r]].out_space = UNPLACED;
+    }
     for (uint32_t space = space_begin; space <= space_last; space++) {
         struct shelf *shelf = &solver->shelves[space];
-        shelf->piece_count = solver->kept_count[space];
-        if (shelf->piece_count > 0)
-            memcpy(shelf->pieces, solver->kept_pieces[space], shelf->piece_count * sizeof(*shelf->pieces));
+        uint32_t kept = 0;
+        for (uint32_t k = 0; k < shelf->piece_count; k++) {
+            const struct eo_bundle *bundle = &bundles->bundles[shelf->pieces[k].bundle];
+            if (solver->rows[bundles->row_order[bundle->row_begin]].out_space != UNPLACED)
+                shelf->pieces[kept++] = shelf->pieces[k];
+        }
+        shelf->piece_count = kept;
     }
+}
+
+/*
+ * Places the bundles of order[] into spaces up to space_last, the only one that grows. Returns its size. Gives up, with
+ * part of them placed, when that is no longer below `limit_bytes`. The first `same` bundles are those of the trial before
+ * in the same order: they stay where they are, and their work counts as if it were done again.
+ */
+static uint64_t run_trial(struct solver *solver, uint32_t space_begin, uint32_t space_last, uint64_t limit_bytes, uint32_t same)
+{
+    const uint64_t work_before = solver->work;
     struct shelf *last = &solver->shelves[space_last];
-    last->top_bytes = last->floor_bytes;
+    if (same == 0)
+        solver->steps[0] = (struct step){.top_bytes = last->floor_bytes};
+    take_back(solver, space_begin, space_last, same);
+    last->top_bytes = solver->steps[same].top_bytes;
     last->capacity_bytes = INT64_MAX;
-    for (uint32_t k = 0; k < solver->order_count; k++) {
-        const struct eo_bundle *bundle = &solver->bundles.bundles[solver->order[k]];
-        for (uint32_t r = 0; r < bundle->row_count; r++)
-            solver->rows[solver->bundles.row_order[bundle->row_begin + r]].out_space = UNPLACED;
-    }
-    for (uint32_t k = 0; k < solver->order_count && last->top_bytes < limit_bytes; k++)
+    solver->work += solver->steps[same].work;
+    for (uint32_t k = same; k < solver->order_count && last->top_bytes < limit_bytes; k++) {
         place_bundle(solver, solver->order[k], space_begin, space_last);
+        solver->steps[k + 1] = (struct step){last->top_bytes, solver->work - work_before};
+    }
     return last->top_bytes;
 }
 
@@ -264,8 +287,11 @@ static void keep_trial(struct solver *solver)
     memcpy(solver->best_order, solver->order, solver->order_count * sizeof(*solver->order));
 }
 
-/* Moves the bundle that made the top what it is towards the front: others then have to find their place around it. */
-static bool promote_highest(struct solver *solver, uint32_t space_last)
+/*
+ * Moves the bundle that made the top what it is towards the front: others then have to find their place around it. Returns
+ * where to: how many bundles before it are as they were. All of them: nothing was moved.
+ */
+static uint32_t promote_highest(struct solver *solver, uint32_t space_last)
 {
     const struct shelf *shelf = &solver->shelves[space_last];
     uint32_t highest = UINT32_MAX;
@@ -278,9 +304,9 @@ static bool promote_highest(struct solver *solver, uint32_t space_last)
         const uint32_t to = k / 2;
         memmove(solver->order + to + 1, solver->order + to, (k - to) * sizeof(*solver->order));
         solver->order[to] = highest;
-        return k != to;
+        return k != to ? to : solver->order_count;
     }
-    return false;
+    return solver->order_count;
 }
 
 /* Places the bundles of one space. Returns the least size of space_last that was found. */
@@ -295,28 +321,30 @@ static uint64_t search(struct solver *solver, uint32_t space, uint32_t space_beg
     for (uint32_t k = 0; k < 2 * ORDER_KEYS && best_bytes > bound_bytes && (k == 0 || solver->work < work_limit); k++) {
         struct order_by by = {solver->bundles.bundles, k % ORDER_KEYS, k >= ORDER_KEYS};
         eo_sort(solver->order, solver->order_count, compare_bundles, &by);
-        const uint64_t bytes = run_trial(solver, space_begin, space, best_bytes);
+        const uint64_t bytes = run_trial(solver, space_begin, space, best_bytes, 0);
         if (bytes < best_bytes) {
             best_bytes = bytes;
             keep_trial(solver);
         }
     }
     memcpy(solver->order, solver->best_order, solver->order_count * sizeof(*solver->order));
+    uint32_t same = 0;
     for (uint32_t idle = 0; best_bytes > bound_bytes && solver->work < work_limit && idle < IDLE_TRIALS_MAX; idle++) {
-        const uint64_t bytes = run_trial(solver, space_begin, space, best_bytes);
+        const uint64_t bytes = run_trial(solver, space_begin, space, best_bytes, same);
         if (bytes < best_bytes) {
             best_bytes = bytes;
             keep_trial(solver);
             idle = 0;
         }
-        if (!promote_highest(solver, space))
+        same = promote_highest(solver, space);
+        if (same == solver->order_count)
             break;
     }
     if (space + 1 == solver->placement->space_count)
         return best_bytes;
     /* Once more, for the pieces: they are what the last space's rows find their holes between. */
     memcpy(solver->order, solver->best_order, solver->order_count * sizeof(*solver->order));
-    return run_trial(solver, space_begin, space, UINT64_MAX);
+    return run_trial(solver, space_begin, space, UINT64_MAX, 0);
 }
 
 /* What is always live lies at the bottom of its space. */
@@ -380,7 +408,7 @@ static void empty_shelves(struct solver *solver)
 {
     for (uint32_t space = 0; space < solver->placement->space_count; space++) {
         struct shelf *shelf = &solver->shelves[space];
-        shelf->piece_count = solver->kept_count[space] = 0;
+        shelf->piece_count = 0;
         shelf->top_bytes = shelf->floor_bytes;
         shelf->capacity_bytes = INT64_MAX;
     }
@@ -391,7 +419,7 @@ static uint64_t place_in_order(struct solver *solver, uint32_t space)
 {
     solver->order_count = solver->space_order_count[space];
     memcpy(solver->order, solver->space_order[space], solver->order_count * sizeof(*solver->order));
-    const uint64_t bytes = run_trial(solver, space, space, UINT64_MAX);
+    const uint64_t bytes = run_trial(solver, space, space, UINT64_MAX, 0);
     keep_trial(solver);
     return bytes;
 }
@@ -417,9 +445,6 @@ static uint64_t run_round(struct solver *solver, bool is_first, uint64_t limit_b
         }
         earlier_bytes += placement->space_bytes[space];
         shelf->capacity_bytes = placement->space_bytes[space];
-        solver->kept_count[space] = shelf->piece_count;
-        if (shelf->piece_count > 0)
-            memcpy(solver->kept_pieces[space], shelf->pieces, shelf->piece_count * sizeof(*shelf->pieces));
     }
     if (earlier_bytes >= limit_bytes)
         return UINT64_MAX;
@@ -511,16 +536,17 @@ static eo_status solver_init(struct solver *solver, struct eo_placement *placeme
     solver->rows = malloc(row_room * sizeof(*solver->rows));
     solver->order = malloc(row_room * sizeof(*solver->order));
     solver->best_order = malloc(row_room * sizeof(*solver->best_order));
+    solver->steps = malloc((row_room + 1) * sizeof(*solver->steps));
     solver->changes = malloc(((size_t)placement->time_count + 1) * sizeof(*solver->changes));
     solver->best.rows = malloc(row_room * sizeof(*solver->best.rows));
-    bool have_memory = solver->rows && solver->order && solver->best_order && solver->changes && solver->best.rows;
+    bool have_memory =
+        solver->rows && solver->order && solver->best_order && solver->steps && solver->changes && solver->best.rows;
     for (uint32_t space = 0; space < placement->space_count; space++) {
         solver->shelves[space].pieces = malloc(row_room * sizeof(struct piece));
-        solver->kept_pieces[space] = malloc(row_room * sizeof(struct piece));
         solver->space_order[space] = malloc(row_room * sizeof(uint32_t));
         solver->best.space_order[space] = malloc(row_room * sizeof(uint32_t));
-        have_memory = have_memory && solver->shelves[space].pieces && solver->kept_pieces[space] &&
-                      solver->space_order[space] && solver->best.space_order[space];
+        have_memory =
+            have_memory && solver->shelves[space].pieces && solver->space_order[space] && solver->best.space_order[space];
     }
     return have_memory ? EO_OK : EO_ERR_NO_MEMORY;
 }
@@ -529,7 +555,6 @@ static void solver_fini(struct solver *solver)
 {
     for (uint32_t space = 0; space < EO_PLACEMENT_SPACES_MAX; space++) {
         free(solver->shelves[space].pieces);
-        free(solver->kept_pieces[space]);
         free(solver->space_order[space]);
         free(solver->best.space_order[space]);
     }
@@ -537,6 +562,7 @@ static void solver_fini(struct solver *solver)
     free(solver->rows);
     free(solver->order);
     free(solver->best_order);
+    free(solver->steps);
     free(solver->changes);
     eo_bundles_fini(&solver->bundles);
 }
