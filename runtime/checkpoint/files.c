@@ -115,9 +115,9 @@ eo_status eo_checkpoint_make_folder(const char *path, struct checkpoint_error *e
 
 eo_status eo_checkpoint_check_writable(const char *path, struct checkpoint_error *error)
 {
-    if (faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) == 0 || errno == ENOENT)
+    if (faccessat(AT_FDCWD, path, R_OK | W_OK | X_OK, AT_EACCESS) == 0 || errno == ENOENT)
         return EO_OK;
-    (void)eo_checkpoint_io_error(error, errno, "checkpoint: cannot write to the folder %s", path);
+    (void)eo_checkpoint_io_error(error, errno, "checkpoint: cannot read and write the folder %s", path);
     return EO_ERR_INVALID;
 }
 

@@ -47,7 +47,7 @@ bool eo_checkpoint_sync(int file);
 /* Makes it if it is not there, and then brings its name to the disk. */
 EO_NODISCARD eo_status eo_checkpoint_make_folder(const char *path, struct checkpoint_error *error);
 EO_NODISCARD eo_status eo_checkpoint_sync_folder(const char *path, struct checkpoint_error *error);
-/* EO_ERR_INVALID: it is there, and nothing can be made in it. */
+/* EO_ERR_INVALID: it is there, and nothing can be made in it, or it cannot be read (and so not be synced). */
 EO_NODISCARD eo_status eo_checkpoint_check_writable(const char *path, struct checkpoint_error *error);
 
 /* A new file in the place of whatever had its name: what others put there, a pipe or a link, is neither waited for nor
@@ -61,6 +61,12 @@ int eo_checkpoint_create(const char *path, int more_flags);
  */
 EO_NODISCARD eo_status eo_checkpoint_lock(int *out, const char *folder, const eo_log *log,
                                           struct checkpoint_error *error);
+/*
+ * Before something is written or removed there again: locks anew where FOLDER was moved or .lock removed since. EO_ERR_IO:
+ * another run has the folder, or it cannot be locked; *lock is CHECKPOINT_LOCK_LOST then, and the next call tries again.
+ */
+enum { CHECKPOINT_LOCK_LOST = -2 };
+EO_NODISCARD eo_status eo_checkpoint_keep_lock(int *lock, const char *folder, struct checkpoint_error *error);
 void eo_checkpoint_unlock(int file);
 /* Of a folder that was made by locking it: with its lock, where nothing else is in it. */
 void eo_checkpoint_remove_made(const char *folder);

@@ -412,17 +412,33 @@ static bool make_movable(const char *from, const char *aside)
     return moved;
 }
 
-/* A checkpoint of the same step, of an earlier run, goes only when the new one has its name. Where names cannot be
- * exchanged it is called ".old" in between, and goes with what is unfinished. */
-static eo_status give_name(const char *from, const char *to, struct checkpoint_error *error)
+/* Where a checkpoint of the same step, of an earlier run, is now that the new one has its name. */
+enum earlier { EARLIER_NONE, EARLIER_EXCHANGED /* its name is the new one's before */, EARLIER_ASIDE /* ".old" */ };
+
+static bool exchange(const char *from, const char *to)
+{
+    return syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0;
+}
+
+static void make_aside_name(char old[CHECKPOINT_PATH_MAX + 8], const char *to)
+{
+    snprintf(old, CHECKPOINT_PATH_MAX + 8, "%s.old", to);
+}
+
+/* The earlier one goes only when the new one has its name. Where names cannot be exchanged it is called ".old" in between, and
+ * goes with what is unfinished. */
+static eo_status give_name(const char *from, const char *to, enum earlier *earlier, struct checkpoint_error *error)
 {
     char old[CHECKPOINT_PATH_MAX + 8];
-    snprintf(old, sizeof(old), "%s.old", to);
+    make_aside_name(old, to);
+    *earlier = EARLIER_NONE;
     if (rename(from, to) == 0 || (errno == EXDEV && make_movable(from, old) && rename(from, to) == 0))
         return EO_OK;
     if (errno == EEXIST || errno == ENOTEMPTY) {
-        if (syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0)
-            return EO_OK; /* the old one is `from` now */
+        if (exchange(from, to)) {
+            *earlier = EARLIER_EXCHANGED;
+            return EO_OK;
+        }
         if (errno == EXDEV) { /* overlayfs, as above; the new one is on the disk */
             remove_folder(AT_FDCWD, to);
             if (rename(from, to) == 0)
@@ -430,8 +446,10 @@ static eo_status give_name(const char *from, const char *to, struct checkpoint_e
         }
         if (errno == EINVAL || errno == ENOSYS) {
             remove_folder(AT_FDCWD, old);
-            if (rename(to, old) == 0 && rename(from, to) == 0)
+            if (rename(to, old) == 0 && rename(from, to) == 0) {
+                *earlier = EARLIER_ASIDE;
                 return EO_OK;
+            }
             const int reason = errno;
             (void)rename(old, to); /* if it has left its name */
             errno = reason;
@@ -440,23 +458,38 @@ static eo_status give_name(const char *from, const char *to, struct checkpoint_e
     return eo_checkpoint_io_error(error, errno, "checkpoint: cannot rename %s to %s", from, to);
 }
 
+/* For a save that has failed late: the earlier one is what it was, and the new one what is to be discarded. */
+static void take_name_back(const char *from, const char *to, enum earlier earlier)
+{
+    char old[CHECKPOINT_PATH_MAX + 8];
+    make_aside_name(old, to);
+    if (earlier == EARLIER_EXCHANGED)
+        (void)exchange(from, to);
+    if (earlier == EARLIER_ASIDE && rename(to, from) == 0)
+        (void)rename(old, to);
+}
+
 eo_status eo_checkpoint_commit(const char *folder, const struct checkpoint_tables *tables, uint32_t keep,
                                struct checkpoint_error *error)
 {
     const uint64_t step = tables->head->step;
+    enum earlier earlier;
     char from[CHECKPOINT_PATH_MAX], to[CHECKPOINT_PATH_MAX];
     EO_TRY(eo_checkpoint_path(from, folder, step, ".new", error));
     EO_TRY(eo_checkpoint_path(to, folder, step, "", error));
     remove_strangers(from, tables->head->rank_count);
     EO_TRY(write_manifest(folder, tables, error));
     EO_TRY(eo_checkpoint_sync_folder(from, error));
-    EO_TRY(give_name(from, to, error));
-    EO_TRY(eo_checkpoint_sync_folder(folder, error));
-    if (has_manifest(AT_FDCWD, to) == 0) /* fusefat: older ones must stay then */
-        return eo_checkpoint_io_error(error, 0,
-                                      "checkpoint: %s has lost its files with its new name: this file system cannot "
-                                      "rename folders; choose another",
-                                      to);
-    remove_old(folder, step, keep);
-    return EO_OK;
+    EO_TRY(give_name(from, to, &earlier, error));
+    eo_status status = eo_checkpoint_sync_folder(folder, error);
+    if (status >= 0 && has_manifest(AT_FDCWD, to) == 0) /* fusefat: older ones must stay then */
+        status = eo_checkpoint_io_error(error, 0,
+                                        "checkpoint: %s has lost its files with its new name: this file system cannot "
+                                        "rename folders; choose another",
+                                        to);
+    if (status >= 0)
+        remove_old(folder, step, keep);
+    else
+        take_name_back(from, to, earlier);
+    return status;
 }

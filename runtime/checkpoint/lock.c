@@ -103,15 +103,24 @@ static void read_owner(const char *path, char owner[OWNER_BYTES])
             *c = '?';
 }
 
+static eo_status tell_other_run(const char *folder, const char *path, const char *when, struct checkpoint_error *error)
+{
+    char owner[OWNER_BYTES];
+    read_owner(path, owner);
+    (void)eo_checkpoint_io_error(error, 0,
+                                 "%s: another run writes checkpoints there%s (%s); end it, or give this run a folder of "
+                                 "its own",
+                                 folder, when, owner[0] ? owner : "unknown process");
+    return EO_ERR_INVALID;
+}
+
 eo_status eo_checkpoint_lock(int *out, const char *folder, const eo_log *log, struct checkpoint_error *error)
 {
-    char path[CHECKPOINT_PATH_MAX], owner[OWNER_BYTES];
+    char path[CHECKPOINT_PATH_MAX];
     *out = -1;
-    const int used = snprintf(path, sizeof(path), "%s/.lock", folder);
-    if (used < 0 || used >= (int)sizeof(path)) {
-        (void)eo_checkpoint_io_error(error, 0, "%.100s...: the path is too long", folder);
+    if (eo_checkpoint_path(path, folder, UINT64_MAX, ".new/rank-00000000", error) < 0) /* the longest */
         return EO_ERR_INVALID;
-    }
+    snprintf(path, sizeof(path), "%s/.lock", folder);
     if (eo_checkpoint_make_folder(folder, error) < 0) /* told now, and not by the first save, hours later */
         return EO_ERR_INVALID;
     EO_TRY(eo_checkpoint_check_writable(folder, error));
@@ -122,10 +131,7 @@ eo_status eo_checkpoint_lock(int *out, const char *folder, const eo_log *log, st
     }
     switch (errno) {
     case EWOULDBLOCK:
-        read_owner(path, owner);
-        (void)eo_checkpoint_io_error(error, 0, "%s: another run writes checkpoints there (%s); end it, or give this run a "
-                                     "folder of its own", folder, owner[0] ? owner : "unknown process");
-        return EO_ERR_INVALID;
+        return tell_other_run(folder, path, "", error);
     case ELOOP:
     case ENXIO:
     case EISDIR:
@@ -136,6 +142,34 @@ eo_status eo_checkpoint_lock(int *out, const char *folder, const eo_log *log, st
         eo_log_write(log, EO_LOG_WARN, "cannot lock %s: %s; let no other run write there", path, strerror(errno));
         return EO_OK;
     }
+}
+
+/* The own lock goes first: some file systems give a file another number each time, and it would stand in our way. */
+eo_status eo_checkpoint_keep_lock(int *lock, const char *folder, struct checkpoint_error *error)
+{
+    char path[CHECKPOINT_PATH_MAX];
+    struct stat own, there;
+    if (*lock == -1)
+        return EO_OK;
+    snprintf(path, sizeof(path), "%s/.lock", folder);
+    const bool is_there = lstat(path, &there) == 0;
+    if (!is_there && errno != ENOENT && errno != ENOTDIR)
+        return eo_checkpoint_io_error(error, errno, "checkpoint: cannot look at %s", path);
+    if (is_there && *lock >= 0 && fstat(*lock, &own) == 0 && own.st_dev == there.st_dev && own.st_ino == there.st_ino)
+        return EO_OK;
+    eo_checkpoint_unlock(*lock);
+    *lock = CHECKPOINT_LOCK_LOST;
+    EO_TRY(eo_checkpoint_make_folder(folder, error));
+    const int file = lock_file(path);
+    if (file < 0 && errno == EWOULDBLOCK) {
+        (void)tell_other_run(folder, path, ", since the folder of this one was moved or its .lock removed", error);
+        return EO_ERR_IO;
+    }
+    if (file < 0)
+        return eo_checkpoint_io_error(error, errno, "checkpoint: cannot lock %s again, which was moved or removed", path);
+    *lock = file;
+    write_owner(path);
+    return EO_OK;
 }
 
 void eo_checkpoint_remove_made(const char *folder)

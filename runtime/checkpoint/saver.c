@@ -148,8 +148,11 @@ static const void *image_part(void *user, const struct checkpoint_section *secti
     return eo_image_part(&saver->image, section, at, bytes, piece, error);
 }
 
+/* Rank 0 has the lock. Without it nothing is removed either: it may be another run's. */
 static eo_status run_job(struct eo_saver *saver, enum saver_job job)
 {
+    if (saver->rt->world->rank == 0)
+        EO_TRY(eo_checkpoint_keep_lock(&saver->lock, saver->folder, &saver->why));
     switch (job) {
     case JOB_WRITE:
         return eo_checkpoint_write_file(saver->folder, &saver->tables, image_part, saver, saver->piece, &saver->why);
@@ -328,7 +331,7 @@ eo_status eo_saver_create(eo_saver **out, const eo_saver_params *params)
         return EO_ERR_NO_MEMORY;
     saver->rt = rt;
     rt->saver_count++;
-    saver->log = params->log ? *params->log : (eo_log){0};
+    saver->log = params->log ? *params->log : rt->log;
     saver->keep = params->keep;
     saver->blob_bytes_max = params->blob_bytes_max ? params->blob_bytes_max : CHECKPOINT_BLOB_DEFAULT;
     saver->lock = -1;

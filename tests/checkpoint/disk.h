@@ -15,7 +15,8 @@ enum { CHILD_SKIPS = 77 };
 
 extern char folder[256];
 extern ino_t left_below; /* a folder of an overlayfs' lower layer */
-extern bool has_no_fallocate, has_no_exchange, has_no_locks, has_layers, renames_slowly, loses_files, syncs_no_renames;
+extern bool has_no_fallocate, has_no_exchange, has_no_locks, has_layers, renames_slowly, loses_files, syncs_no_renames,
+    syncs_no_second_save;
 extern atomic_int sync_count; /* calls of fsync */
 
 bool write_text_to(const char *path, const char *text);

@@ -3,11 +3,13 @@
  * The folder that checkpoints are written to: a step saved once more where names cannot be exchanged or renamed, a second run
  * in it, and folders that cannot be made, written to or locked.
  */
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -31,23 +33,52 @@ static void saves_twice(struct saved_rank *self)
     CHECK_THAT(self->rank != 0 || stat(old, &info) != 0);
 }
 
-static void without_exchange(void)
+static void is_whole_with(const char *wanted)
 {
     char blob[8] = "", path[400];
     uint32_t bytes = sizeof(blob);
     eo_checkpoint *checkpoint;
-    clear_folder();
-    has_no_exchange = true;
-    (void)saved_run(&small, saves_twice, NULL);
-    has_no_exchange = false;
     snprintf(path, sizeof(path), "%s/step-000000000001", folder);
     if (eo_checkpoint_open(&checkpoint, path, &saved_log) < 0) {
         tap_note(__FILE__, __LINE__, "%s", saved_log_text());
         return;
     }
     CHECK_THAT(eo_checkpoint_verify(checkpoint) == EO_OK);
-    CHECK_THAT(eo_checkpoint_blob(checkpoint, 1, blob, &bytes) == EO_OK && bytes == 3 && memcmp(blob, "new", 3) == 0);
+    CHECK_THAT(eo_checkpoint_blob(checkpoint, 1, blob, &bytes) == EO_OK && bytes == 3 && memcmp(blob, wanted, 3) == 0);
     eo_checkpoint_close(&checkpoint);
+}
+
+static void without_exchange(void)
+{
+    clear_folder();
+    has_no_exchange = true;
+    (void)saved_run(&small, saves_twice, NULL);
+    has_no_exchange = false;
+    is_whole_with("new");
+}
+
+static void fails_to_save_again(struct saved_rank *self)
+{
+    double meet = 0;
+    saved_initialise(self);
+    saved_steps(self, 1);
+    CHECK_THAT(saved_save(self, folder, 0, "old", 3) == EO_OK);
+    CHECK_THAT(eo_sum(self->runtime, &meet, 1) == EO_OK);
+    syncs_no_second_save = true;
+    CHECK_THAT(saved_save(self, folder, 0, "new", 3) == EO_ERR_IO);
+}
+
+/* The disk fails when the new one has its name. */
+static void late_failure(bool exchanges)
+{
+    char path[400];
+    clear_folder();
+    has_no_exchange = !exchanges;
+    (void)saved_run(&small, fails_to_save_again, NULL);
+    has_no_exchange = syncs_no_second_save = false;
+    is_whole_with("old");
+    step_path(path, sizeof(path), 1, ".new/manifest");
+    CHECK_THAT(access(path, F_OK) != 0);
 }
 
 static void saves_over_layers(struct saved_rank *self)
@@ -303,6 +334,41 @@ void __wrap_eo_own_files_begin(void)
     __real_eo_own_files_begin();
 }
 
+/* As another run has it, which began when this one's folder had been moved. */
+static int lock_as_another(const char *path)
+{
+    const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    return file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0 ? file : -1;
+}
+
+static void folder_is_moved(void)
+{
+    struct checkpoint_error error = {""};
+    char path[400], moved[400], moved_lock[408];
+    int lock = -1;
+    clear_folder();
+    snprintf(path, sizeof(path), "%s/.lock", folder);
+    snprintf(moved, sizeof(moved), "%s.moved", folder);
+    snprintf(moved_lock, sizeof(moved_lock), "%s/.lock", moved);
+    CHECK_THAT(eo_checkpoint_lock(&lock, folder, &saved_log, &error) == EO_OK && lock >= 0);
+    CHECK_THAT(eo_checkpoint_keep_lock(&lock, folder, &error) == EO_OK && lock_as_another(path) < 0);
+    CHECK_THAT(rename(folder, moved) == 0);
+    CHECK(eo_checkpoint_keep_lock(&lock, folder, &error) == EO_OK && lock >= 0, "%s", error.text);
+    CHECK_THAT(lock_as_another(path) < 0); /* locked where it saves, and no longer elsewhere */
+    const int old = lock_as_another(moved_lock);
+    CHECK_THAT(old >= 0 && close(old) == 0 && unlink(moved_lock) == 0 && rmdir(moved) == 0);
+    CHECK_THAT(unlink(path) == 0);
+    const int other = lock_as_another(path);
+    for (int i = 0; i < 2; i++) /* as often as it is asked */
+        CHECK_THAT(eo_checkpoint_keep_lock(&lock, folder, &error) == EO_ERR_IO && lock == CHECKPOINT_LOCK_LOST &&
+                   strstr(error.text, "another run writes checkpoints there, since the folder of this one was moved"));
+    CHECK_THAT(other >= 0 && close(other) == 0);
+    CHECK(eo_checkpoint_keep_lock(&lock, folder, &error) == EO_OK && lock >= 0, "%s", error.text);
+    eo_checkpoint_unlock(lock);
+    lock = -1; /* it never could be locked */
+    CHECK_THAT(eo_checkpoint_keep_lock(&lock, folder, &error) == EO_OK && lock == -1);
+}
+
 /* Of a rank that is killed then, the loader goes on. */
 static void lock_beside_a_fork(void)
 {
@@ -392,7 +458,7 @@ static void not_writable(void)
         _exit(CHILD_SKIPS);
     saved_log_clear();
     (void)saved_run(&small, wants_to_write, NULL);
-    CHECK_THAT(strstr(saved_log_text(), "cannot write to the folder ") && strstr(saved_log_text(), "Permission denied"));
+    CHECK_THAT(strstr(saved_log_text(), "cannot read and write the folder ") && strstr(saved_log_text(), "Permission denied"));
 }
 
 static void saves_unlocked(struct saved_rank *self)
@@ -417,6 +483,9 @@ void checkpoint_folder_cases(void)
     saved_folder_make(folder, sizeof(folder));
     without_exchange();
     tap_case("where names cannot be exchanged, a step that is saved again replaces the old one all the same");
+    late_failure(true);
+    late_failure(false);
+    tap_case("a save whose last wait for the disk fails leaves the earlier checkpoint of that step as it was");
     over_layers();
     tap_case("checkpoints of an overlayfs' lower layer, which cannot be renamed, are removed and replaced where they lie");
     left_in_a_layer();
@@ -432,6 +501,8 @@ void checkpoint_folder_cases(void)
         "a second run that would write to the same folder is refused, until the first one has ended, whatever that has forked");
     lock_beside_a_fork();
     tap_case("a child forked while the folder is being locked does not keep it locked");
+    folder_is_moved();
+    tap_case("a folder that was moved, or lost its lock, is locked anew, and left alone where another run has it");
     clear_folder();
     (void)saved_run(&small, wants_no_folder, NULL);
     tap_case("a folder that cannot be made is refused when the saver is created, and training goes on");

@@ -46,6 +46,20 @@ result $? '--export-merged: all of them'
 run --init base --tokens tokens.bin --tokenizer elsewhere && same elsewhere tokenizer.json tokenizer_config.json vocab.json &&
     same base generation_config.json && [ ! -e new/merges.txt ]
 result $? '--tokenizer: its files, none of two tokenizers, and the settings of --init'
+ids() { tr -d ' \n' <new/config.json | grep -o '"bos_token_id.*'; }
+mv elsewhere/tokenizer_config.json kept.json
+echo '{"bos_token": "a", "eos_token": {"content": "b"}, "pad_token": "none"}' >elsewhere/tokenizer_config.json
+run --init base --tokens tokens.bin --tokenizer elsewhere && [ "$(ids)" = '"bos_token_id":0,"eos_token_id":255}' ] && [ ! -s err ]
+result $? '... and its special tokens, where the config names none'
+mkdir other && sed 's/"eos_token_id": null/"eos_token_id": [255, 256]/' base/config.json >other/config.json && cp base/model.safetensors other
+echo '{"eos_token_id": 999, "bos_token_id": 0}' >other/generation_config.json
+run --init other --tokens tokens.bin --tokenizer elsewhere/tokenizer.json && [ "$(ids)" = '"bos_token_id":0,"eos_token_id":255}' ] &&
+    [ ! -e new/generation_config.json ] && [ "$(grep -c 'warning: other/.*config.json: names special tokens beyond .* of 256' err)" = 2 ]
+result $? '... or some that the model does not have: a warning says so'
+sed -i 's/\[255, 256\]/[254, 255]/' other/config.json
+run --init other --tokens tokens.bin --tokenizer elsewhere && [ "$(ids)" = '"bos_token_id":0,"eos_token_id":[254,255]}' ]
+result $? 'those of the config come first'
+mv kept.json elsewhere/tokenizer_config.json && rm -r other
 run --model 2x32x2 --tokens tokens.bin && grep -q 'gets no tokenizer: the run knows no folder with one' err
 result $? 'tokens without a tokenizer: a line says so'
 

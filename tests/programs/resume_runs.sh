@@ -195,6 +195,30 @@ if [ "$tool" != - ]; then # files and folders, in which no device has a part
     [ $status = 0 ] && [ "$(ls taken)" = '' ] && run --ranks 2 --batch 2 --checkpoint taken
     result $? 'a folder that another run writes to is refused before the first step, and free when that one has ended'
 
+    "$train" --model $model --seq 16 --sample 0 --threads 1 --peak-seconds 0 --text text --steps 1000000 --ranks 2 --batch 2 \
+        --checkpoint moved --checkpoint-every 20 --keep 1 $extra >out 2>err &
+    pid=$!
+    soon() # COMMAND...: true within a minute
+    {
+        tries=0
+        until "$@" 2>/dev/null; do
+            tries=$((tries + 1))
+            [ $tries -lt 600 ] || return 1
+            sleep 0.1
+        done
+    }
+    soon sh -c 'ls moved/step-*/manifest' >/dev/null && mv moved away && mkdir -p moved/step-000000000001 && : >moved/step-000000000001/manifest &&
+        exec 8>moved/.lock && flock 8 && soon grep -q 'another run writes checkpoints there, since the folder of this one was moved' err
+    status=$?
+    kill -TERM $pid
+    wait $pid
+    [ $? = 1 ] && [ $status = 0 ] && [ -f moved/step-000000000001/manifest ]
+    status=$?
+    exec 8>&-
+    [ $status = 0 ]
+    result $? 'a run whose folder was moved leaves alone what another run has there'
+    rm -rf moved away
+
     flock taken/.lock sleep 1 &
     sleep 0.3
     run --ranks 2 --batch 2 --checkpoint taken --checkpoint-used --checkpoint-every 12 && grep -q 'taken: another run writes .*: waiting for its end' err

@@ -6,6 +6,7 @@
 #         where the python in EO_PEERS_PYTHON has it.
 # usage: train_logs.py TRAIN LAUNCH
 import csv
+import fcntl
 import glob
 import json
 import math
@@ -13,10 +14,12 @@ import os
 import pty
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
 import peers
@@ -151,6 +154,61 @@ def check_logs():
            "tensorboard reads them", (read.stdout + read.stderr).split("\n"))
 
 
+def contents(*paths):
+    texts = []
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            texts.append(file.read())
+    return texts
+
+
+def have_grown(*paths):
+    return all(os.path.exists(path) and os.path.getsize(path) > 2000 for path in paths)
+
+
+def check_emptied():
+    """As logrotate's copytruncate does it: lines then begin at the file's begin, and those before are elsewhere."""
+    words = ("--steps", "1000000", "--log", "emptied.jsonl", "--csv", "emptied.csv")
+    front = [sys.executable, "-c", "import os, signal, sys\n"
+             "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\nos.execv(sys.argv[1], sys.argv[1:])"]
+    command = [*front, train, "--text", "text", "--model", "tiny", "--seq", "32", "--batch", "1", "--sample", "0", "--threads", "1",
+               "--peak-seconds", "0", *words]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
+        for _ in range(2):
+            end = time.monotonic() + 60
+            while time.monotonic() < end and running.poll() is None and not have_grown("emptied.jsonl", "emptied.csv"):
+                time.sleep(0.02)
+            os.truncate("emptied.jsonl", 0)
+            os.truncate("emptied.csv", 0)
+        time.sleep(0.2)
+        running.send_signal(signal.SIGTERM)
+        try:
+            told = running.communicate(timeout=60)[1]
+        except subprocess.TimeoutExpired:
+            running.kill()
+            told = "still running"
+    log, table = contents("emptied.jsonl", "emptied.csv")
+    steps = [json.loads(line) for line in log.splitlines()]
+    result(running.returncode == 0 and steps[0].get("step", 0) > 1 and table[:1].isdigit() and "\0" not in log + table,
+           "logs that others empty have no holes; a SIGTERM that the parent had blocked ends the run", [told, log[:200], table[:200]])
+
+
+def check_pipe_without_waiting():
+    """A pipe that its other end has set not to wait, as node's are."""
+    with subprocess.Popen([train, "--help"], stdout=subprocess.PIPE) as other:
+        wanted = other.communicate()[0]
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    with subprocess.Popen([train, "--help"], stdout=writer, stderr=subprocess.PIPE) as running:
+        os.close(writer)
+        time.sleep(0.5)
+        with os.fdopen(reader, "rb") as out:
+            text = out.read()
+        told = running.communicate()[1]
+    result(running.returncode == 0 and text == wanted and len(wanted) > 8192, "a full pipe that does not wait gets all the same", [told])
+
+
 def check_norms():
     """Of layers: their squares add up to that of the whole, in all three; and they change nothing."""
     words = ("--steps", "4", "--val-every", "2", "--log", "norms.jsonl")
@@ -176,6 +234,10 @@ def check_norms():
     other, same = run(*words, *shown[:2], *resume), run(*words, *shown, *resume)
     result(other.returncode != 0 and "the run before wrote other columns; give --log-norms" in other.stderr and
            same.returncode == 0, "a table with other columns is not continued", (other.stderr + same.stderr).split("\n"))
+    before = contents("norms.jsonl", "norms.csv")
+    refused = [run(*words, *shown[:2], *resume), run(*words, *shown[:2], "--tensorboard", "/dev/fd")]
+    result(all(done.returncode == 2 for done in refused) and contents("norms.jsonl", "norms.csv") == before and before[0].count("\n") > 5,
+           "a run that is refused leaves the log and the table of the one before", [done.stderr for done in refused])
     done = run("--steps", "1", "--log-norms")
     result(done.returncode == 2 and "--log-norms needs --log, --csv or --tensorboard" in done.stderr,
            "--log-norms without a place for them is refused", done.stderr.split("\n"))
@@ -401,6 +463,8 @@ with tempfile.TemporaryDirectory() as work:
         out.writelines(f"{number}\n" for number in range(1, 4001))
     check_logs()
     check_norms()
+    check_emptied()
+    check_pipe_without_waiting()
     check_schedules()
     check_early_stop()
     check_stopped_early_stop()

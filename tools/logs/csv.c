@@ -45,12 +45,21 @@ static eo_status check_columns(const char *path, const char *more, struct tool_p
                                    "did, and the same model, or choose another path", path);
 }
 
+static bool goes_on(const char *path, const struct tool_step_log_kept *kept)
+{
+    return path && kept->step && tool_overwrite_holds_something(path);
+}
+
+eo_status tool_csv_check(const char *path, const char *more, const struct tool_step_log_kept *kept,
+                         struct tool_problem *problem)
+{
+    return goes_on(path, kept) ? check_columns(path, more, problem) : EO_OK;
+}
+
 eo_status tool_csv_open(struct tool_step_log *table, const char *path, const char *more, const struct tool_step_log_kept *kept,
                         struct tool_problem *problem)
 {
-    const bool continues = path && kept->step && tool_overwrite_holds_something(path);
-    if (continues)
-        EO_TRY(check_columns(path, more, problem));
+    const bool continues = goes_on(path, kept);
     EO_TRY(continues ? tool_step_log_resume(table, "--csv", path, kept, problem)
                      : tool_step_log_open(table, "--csv", path, problem));
     if (table->file && !continues) {

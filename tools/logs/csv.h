@@ -15,8 +15,12 @@ struct tool_csv_step {
     double loss, gradient_norm, learning_rate, step_s, tokens_per_s;
 };
 
-/* Goes on behind the rows that are kept, where the run does (its step is not 0); EO_ERR_INVALID: they have other columns.
- * `more`: of columns behind ours, each with a comma before it. NULL: no table. Errors as of tool_step_log_open. */
+/* EO_ERR_INVALID: what is there, and would be gone on with, has other columns. Changes nothing. `more`: of columns behind ours,
+ * each with a comma before it. path NULL: no table. */
+EO_NODISCARD eo_status tool_csv_check(const char *path, const char *more, const struct tool_step_log_kept *kept,
+                                      struct tool_problem *problem);
+
+/* Goes on behind the rows that are kept, where the run does (its step is not 0). Errors as of tool_step_log_open. */
 EO_NODISCARD eo_status tool_csv_open(struct tool_step_log *table, const char *path, const char *more,
                                      const struct tool_step_log_kept *kept, struct tool_problem *problem);
 void tool_csv_step(struct tool_step_log *table, const struct tool_csv_step *step, const double *more, uint32_t more_count);

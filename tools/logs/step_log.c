@@ -2,6 +2,7 @@
 #include "tools/logs/step_log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio_ext.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,7 +16,22 @@ eo_status tool_step_log_open(struct tool_step_log *log, const char *option, cons
     *log = (struct tool_step_log){.option = option, .path = path};
     if (!path)
         return EO_OK;
-    return tool_overwrite_open(&log->file, option, path, problem);
+    EO_TRY(tool_overwrite_open(&log->file, option, path, problem));
+    tool_step_log_append(log);
+    return EO_OK;
+}
+
+static bool is_own_file(const struct tool_step_log *log, struct stat *info)
+{
+    return fstat(fileno(log->file), info) == 0 && S_ISREG(info->st_mode) && tool_open_own_output(info) < 0;
+}
+
+void tool_step_log_append(struct tool_step_log *log)
+{
+    struct stat info;
+    const int descriptor = fileno(log->file);
+    if (is_own_file(log, &info))
+        (void)fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) | O_APPEND);
 }
 
 /* A line without an end is refused by who reads the file; taking it out needs no room. */
@@ -23,7 +39,7 @@ static void drop_cut_line(const struct tool_step_log *log)
 {
     struct stat info;
     __fpurge(log->file);
-    if (fstat(fileno(log->file), &info) == 0 && S_ISREG(info.st_mode) && tool_open_own_output(&info) < 0)
+    if (is_own_file(log, &info) && info.st_size > log->whole_bytes)
         (void)!ftruncate(fileno(log->file), log->whole_bytes);
 }
 

@@ -21,6 +21,9 @@ struct tool_step_log {
 EO_NODISCARD eo_status tool_step_log_open(struct tool_step_log *log, const char *option, const char *path,
                                           struct tool_problem *problem);
 
+/* Lines go to the file's end from now on, wherever that is: others may empty it when they have rotated it. */
+void tool_step_log_append(struct tool_step_log *log);
+
 /* What a run that goes on keeps of a log. */
 struct tool_step_log_kept {
     uint64_t step;       /* that of its checkpoint: what is said of later ones, and the summary, are left out */

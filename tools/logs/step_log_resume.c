@@ -178,5 +178,6 @@ eo_status tool_step_log_resume(struct tool_step_log *log, const char *option, co
         return tool_problem_set(problem, EO_ERR_IO, "%s %s: cannot be continued: %s; choose another path", option, path,
                                 strerror(error));
     log->whole_bytes = ftello(log->file);
+    tool_step_log_append(log);
     return EO_OK;
 }

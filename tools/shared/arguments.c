@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/plain_text.h"
+#include "tools/shared/patient_output.h"
 #include "tools/shared/problem.h"
 #include "tools/shared/told.h"
 #include "tools/shared/word_distance.h"
@@ -180,6 +181,8 @@ static void occupy_standard_streams(void)
 void tool_arguments_parse(const struct argp *argp, const struct tool_arguments *arguments, void *input)
 {
     occupy_standard_streams();
+    if (fcntl(STDOUT_FILENO, F_GETFL) & O_NONBLOCK) /* a pipe of node's or ssh's: it takes what fits, and fails */
+        tool_patient_begin(&stdout, STDOUT_FILENO, isatty(STDOUT_FILENO) ? _IOLBF : _IOFBF);
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the call that meets it */
     const struct argp_child children[] = {{.argp = argp}, {.argp = &door_argp}, {0}};
     const struct argp all = {.parser = hand_input_on, .children = children};
@@ -187,5 +190,9 @@ void tool_arguments_parse(const struct argp *argp, const struct tool_arguments *
     if (arguments->argc > 0)
         arguments->argv[0] = program_invocation_short_name; /* as getopt's own words begin */
     check_options(&all, arguments);
-    argp_parse(&all, arguments->argc, arguments->argv, arguments->flags | ARGP_NO_HELP, NULL, input);
+    const error_t error = argp_parse(&all, arguments->argc, arguments->argv, arguments->flags | ARGP_NO_HELP, NULL, input);
+    if (error) { /* not of an option: that has been told, and ended the program */
+        fprintf(stderr, "%s: the command line cannot be read: %s\n", program_invocation_short_name, strerror(error));
+        exit(TOOL_EXIT_FAILED);
+    }
 }

@@ -9,6 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "tools/shared/end_signals.h"
+
 enum { MAPS_MAX = 1024, WHAT_BYTES = 512 };
 
 /* A row is free where begin is NULL. Written while there is one thread; the handler reads it in any. */
@@ -66,6 +68,7 @@ eo_status tool_map_file(const void **out, int file, uint64_t bytes, const char *
     atomic_store(&map->is_lost, false);
     map->begin = begin;
     sigaction(SIGBUS, &action, NULL);
+    tool_unblock_signal(SIGBUS);
     *out = begin;
     return EO_OK;
 }

@@ -171,6 +171,8 @@ void tool_patient_begin(FILE **stream, int fd, int mode)
 {
     struct patient *p = &patients[fd];
     pthread_condattr_t clock;
+    if (p->begun)
+        return;
     fflush(*stream);
     FILE *made = fopencookie(p, "w", (cookie_io_functions_t){.write = write_stream});
     if (!made)

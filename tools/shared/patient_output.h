@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 /* *stream (stdout or stderr, of STDOUT_FILENO or STDERR_FILENO) from now on; buffered as `mode` says (_IOLBF ...). Where it
- * cannot be, it stays as it is. For the life of the process. */
+ * cannot be, or is already, it stays as it is. For the life of the process. */
 void tool_patient_begin(FILE **stream, int fd, int mode);
 
 /* Bytes that nobody has taken yet. */

@@ -22,7 +22,8 @@ static struct tool_export_model export_model(const struct train *train)
         .merged = train->settings.export.merged,
         .base = train->base_path[0] ? train->base_path : NULL,
         .tokenizer = job->options->tokenizer_path,
-        .needs_tokenizer = job->options->tokens_paths != NULL};
+        .needs_tokenizer = job->options->tokens_paths != NULL,
+        .boundary = job->data.origin.is_known ? &job->data.origin.boundary : NULL};
 }
 
 /* What an export with adapters has to describe: them alone, or the model without them. */

@@ -44,8 +44,10 @@ static void take_interrupts(int number)
 {
     const struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
     struct sigaction at_start;
-    if (sigaction(number, NULL, &at_start) == 0 && at_start.sa_handler != SIG_IGN)
-        sigaction(number, &action, NULL);
+    if (sigaction(number, NULL, &at_start) != 0 || at_start.sa_handler == SIG_IGN)
+        return;
+    sigaction(number, &action, NULL);
+    tool_unblock_signal(number);
 }
 
 static void tell_checkpoints(const struct train *train, const struct tool_job_rank *rank)

@@ -102,6 +102,31 @@ static eo_status copy_file(const struct tool_export *export, const char *folder,
     return status;
 }
 
+/* Ids that the model does not have are another tokenizer's: readers would wait for an end that never comes. */
+static bool ids_fit(const struct tool_export_model *model, const char *folder)
+{
+    enum { SETTINGS_BYTES_MAX = 1 << 20 };
+    static const char *const names[] = {"config.json", "generation_config.json"};
+    char path[4096 + 64];
+    bool fit = true;
+    for (int i = 0; i < 2; i++) {
+        json_t *object = NULL;
+        struct tool_problem problem;
+        snprintf(path, sizeof(path), "%s%s", folder, names[i]);
+        if (access(path, F_OK) != 0 || tool_open_json(&object, SETTINGS_BYTES_MAX, "", path, &problem) < 0)
+            continue;
+        if (!tool_export_ids_fit(object, model->config.vocabulary)) {
+            fprintf(stderr,
+                    "%s: warning: %s: names special tokens beyond the model's vocabulary of %u; the exported folder lacks "
+                    "%s\n",
+                    program_invocation_short_name, path, model->config.vocabulary, i == 0 ? "these" : "the file");
+            fit = i == 0 && fit;
+        }
+        json_decref(object);
+    }
+    return fit;
+}
+
 eo_status tool_export_copy_companions(const struct tool_export *export, const struct tool_export_model *model,
                                       struct tool_problem *problem)
 {
@@ -122,7 +147,7 @@ eo_status tool_export_copy_companions(const struct tool_export *export, const st
         EO_TRY(copy_file(export, tokenizer, other_names[i], &copied, problem));
         has_tokenizer = has_tokenizer || (copied && i < TOKENIZERS_END);
     }
-    if (origin[0])
+    if (origin[0] && ids_fit(model, origin))
         EO_TRY(copy_file(export, origin, other_names[GENERATION], &copied, problem));
     if (!has_tokenizer && model->needs_tokenizer)
         fprintf(stderr,

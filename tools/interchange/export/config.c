@@ -71,18 +71,69 @@ void tool_export_rope(struct eo_json *json, const eo_rope_scaling *scaling, cons
                       shortest_real(scaling->high_freq_factor), scaling->original_context);
 }
 
-static void write_llama_fields(struct eo_json *json, const eo_transformer_config *c, enum tool_config_family family)
+/* The config.json of what the model was made from; NULL where there is none. The caller's. */
+static json_t *open_origin(const struct tool_export_model *model)
 {
-    eo_json_write(json,
-                  "'num_hidden_layers': %u, 'hidden_size': %u, 'num_attention_heads': %u, 'num_key_value_heads': %u,"
-                  "'intermediate_size': %u, 'vocab_size': %u, 'max_position_embeddings': %u,"
-                  "'hidden_act': 'silu', 'rms_norm_eps': %g, 'rope_theta': %g",
-                  c->layer_count, c->width, c->head_count, c->kv_head_count, c->mlp_width, c->vocabulary, c->context,
-                  shortest_real(c->norm_eps), shortest_real(c->rope_theta));
+    json_t *origin = NULL;
+    struct tool_problem problem;
+    const bool has_file = model->origin && model->origin->from_file;
+    return has_file && tool_open_json(&origin, TOOL_CONFIG_BYTES_MAX, "", model->origin->source, &problem) >= 0 ? origin : NULL;
+}
+
+/* What says how far attention reaches. Weights that were made with a window are trained on the tokens that it holds; they are
+ * the same model as before, so these fields are those of their origin. */
+static const char *const reach_fields[] = {"max_position_embeddings", "original_max_position_embeddings",
+                                           "sliding_window",          "use_sliding_window",
+                                           "max_window_layers",       "layer_types"};
+
+/* The caller's; NULL: without a window. */
+static json_t *reach_of_origin(const struct tool_export_model *model)
+{
+    if (model->published)
+        return json_incref(json_object_get(model->published, "reach"));
+    return model->origin && model->origin->window && model->origin->window == model->config.context ? open_origin(model) : NULL;
+}
+
+static void write_reach_of(struct eo_json *json, const json_t *origin)
+{
+    for (size_t i = 0; i < sizeof(reach_fields) / sizeof(reach_fields[0]); i++) {
+        const json_t *value = json_object_get(origin, reach_fields[i]);
+        if (!value) /* then readers have the family's default, as of the origin */
+            continue;
+        eo_json_write(json, "%s:", reach_fields[i]);
+        tool_json_value(json, value);
+    }
+}
+
+static void write_reach(struct eo_json *json, const eo_transformer_config *c, enum tool_config_family family)
+{
+    eo_json_write(json, "'max_position_embeddings': %u", c->context);
     if (family == TOOL_CONFIG_PHI3) /* its positions were never stretched */
         eo_json_write(json, "'original_max_position_embeddings': %u", c->context);
-    else
+    if (family == TOOL_CONFIG_QWEN2) /* some readers (candle) take a number alone, though it is off */
+        eo_json_write(json, "'sliding_window': %u", c->context);
+    else if (family != TOOL_CONFIG_LLAMA) /* Mistral's default is a window */
+        eo_json_write(json, "'sliding_window': null");
+    if (family == TOOL_CONFIG_SMOLLM3)
+        eo_json_write(json, "'use_sliding_window': false");
+    if (family == TOOL_CONFIG_QWEN2 || family == TOOL_CONFIG_QWEN3) /* of some readers max_window_layers has no default */
+        eo_json_write(json, "'use_sliding_window': false, 'max_window_layers': %u", c->layer_count);
+}
+
+static void write_llama_fields(struct eo_json *json, const struct tool_export_model *model, enum tool_config_family family)
+{
+    const eo_transformer_config *c = &model->config;
+    json_t *reach = reach_of_origin(model);
+    eo_json_write(json,
+                  "'num_hidden_layers': %u, 'hidden_size': %u, 'num_attention_heads': %u, 'num_key_value_heads': %u,"
+                  "'intermediate_size': %u, 'vocab_size': %u,"
+                  "'hidden_act': 'silu', 'rms_norm_eps': %g, 'rope_theta': %g",
+                  c->layer_count, c->width, c->head_count, c->kv_head_count, c->mlp_width, c->vocabulary,
+                  shortest_real(c->norm_eps), shortest_real(c->rope_theta));
+    if (family != TOOL_CONFIG_PHI3)
         eo_json_write(json, "'head_dim': %u", c->head_size ? c->head_size : c->width / c->head_count);
+    reach ? write_reach_of(json, reach) : write_reach(json, c, family);
+    json_decref(reach);
     tool_export_rope(json, &c->rope_scaling, "type"); /* older readers refuse or pass over the newer key */
     if (family == TOOL_CONFIG_LLAMA || family == TOOL_CONFIG_SMOLLM3)
         eo_json_write(json, "'attention_bias': false, 'mlp_bias': false");
@@ -92,46 +143,30 @@ static void write_llama_fields(struct eo_json *json, const eo_transformer_config
         eo_json_write(json, "'no_rope_layer_interval': %u, 'no_rope_layers': [", c->unrotated_interval);
         for (uint32_t i = 0; i < c->layer_count; i++)
             eo_json_write(json, "%u", (i + 1) % c->unrotated_interval != 0);
-        eo_json_write(json, "], 'use_sliding_window': false");
+        eo_json_write(json, "]");
     }
-    if (family == TOOL_CONFIG_QWEN2) /* some readers (candle) take a number alone, though it is off */
-        eo_json_write(json, "'sliding_window': %u", c->context);
-    else if (family != TOOL_CONFIG_LLAMA) /* Mistral's default is a window */
-        eo_json_write(json, "'sliding_window': null");
-    if (family == TOOL_CONFIG_QWEN2 || family == TOOL_CONFIG_QWEN3) /* of some readers max_window_layers has no default */
-        eo_json_write(json, "'use_sliding_window': false, 'max_window_layers': %u", c->layer_count);
 }
 
-/* Ids of tokens that the weights know nothing of: those of the file that the model was made from, or none. */
+/* Of what the model was made from, or of the tokenizer. */
 static void write_token_ids(struct eo_json *json, const struct tool_export_model *model)
 {
-    static const char *const names[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
-    enum { GPT2_WORDS = 50257 };
-    json_t *origin = model->published ? json_incref((json_t *)model->published) : NULL;
-    struct tool_problem problem;
-    if (!origin && model->origin && model->origin->from_file &&
-        tool_open_json(&origin, TOOL_CONFIG_BYTES_MAX, "", model->origin->source, &problem) < 0)
-        origin = NULL;
-    const bool is_published = model->config.family == EO_FAMILY_GPT2 && model->config.vocabulary == GPT2_WORDS;
-    const enum tool_config_family family = family_of(model);
-    const bool has_default = family == TOOL_CONFIG_PHI3 || family == TOOL_CONFIG_SMOLLM3; /* of the third: a word */
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const json_t *value = json_object_get(origin, names[i]);
-        if (!value && i == 2 && !has_default)
-            continue;
-        eo_json_write(json, "%s:", names[i]);
-        if (!value && is_published) /* <|endoftext|> */
-            eo_json_write(json, "%d", GPT2_WORDS - 1);
-        else
-            tool_json_value(json, value);
-    }
+    json_t *origin = model->published ? json_incref((json_t *)model->published) : open_origin(model);
+    const enum tool_config_family family = family_of(model); /* of Phi-3 and SmolLM3 the default is a word */
+    tool_export_ids(json, model, origin, family == TOOL_CONFIG_PHI3 || family == TOOL_CONFIG_SMOLLM3);
     json_decref(origin);
 }
 
 void tool_export_published(struct eo_json *json, const struct tool_export_model *model)
 {
+    json_t *reach = reach_of_origin(model);
     eo_json_write(json, "{'model_type': %s", tool_config_family_name(family_of(model)));
     write_token_ids(json, model);
+    if (reach) {
+        eo_json_write(json, "'reach': {");
+        write_reach_of(json, reach);
+        eo_json_write(json, "}");
+    }
+    json_decref(reach);
     eo_json_write(json, "}");
 }
 
@@ -166,7 +201,7 @@ void tool_export_config(struct eo_json *json, const void *user)
     if (family == TOOL_CONFIG_GPT2)
         write_gpt2_fields(json, c);
     else
-        write_llama_fields(json, c, family);
+        write_llama_fields(json, what->model, family);
     if (c->initial_deviation != 0)
         eo_json_write(json, "'initializer_range': %g", shortest_real(c->initial_deviation));
     eo_json_write(json, "'tie_word_embeddings': %i, 'torch_dtype': %s", c->tied_head,

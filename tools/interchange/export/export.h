@@ -40,6 +40,7 @@ struct tool_export_model {
     const char *base;        /* of adapters: the path of their model; NULL: not known */
     const char *tokenizer;   /* NULL, or a tokenizer.json, or a folder with one; else what lies beside the origin's is copied */
     bool needs_tokenizer;    /* its tokens are no bytes */
+    const uint32_t *boundary; /* NULL, or the token that stands between the documents it was trained on */
 };
 
 struct tool_export_tensor {
@@ -131,6 +132,12 @@ EO_NODISCARD eo_status tool_export_describe_folder(struct tool_export *export, c
                                                    const struct tool_export_model *model, struct tool_problem *problem);
 EO_NODISCARD eo_status tool_export_write_headers(struct tool_export *export, const struct tool_export_model *model,
                                                  struct tool_problem *problem);
+
+/* token_ids.c: the members bos_token_id, eos_token_id and pad_token_id, of `origin` (NULL is taken) or the tokenizer.
+ * names_pad: where none is known, null. */
+void tool_export_ids(struct eo_json *json, const struct tool_export_model *model, const json_t *origin, bool names_pad);
+/* Whether the vocabulary has all special tokens that a config.json, or settings for generation, name. */
+bool tool_export_ids_fit(const json_t *config, uint32_t vocabulary);
 
 /*
  * export_config.c: what a config.json says and the model's numbers do not, to be kept with its weights: which family it is

@@ -20,13 +20,21 @@ static eo_status check_unused(const struct tool_job *job, const struct tool_chec
                               struct tool_problem *problem)
 {
     char path[TOOL_JOB_PATH_MAX], parent[TOOL_JOB_PATH_MAX + 4];
-    const eo_log silence = {0};
+    struct tool_log_catch log_catch;
+    tool_log_catch_init(&log_catch);
+    const eo_log log = tool_job_log(&log_catch);
     const char *from = options->resume && !options->resume_path ? options->folder : options->resume_path;
     snprintf(parent, sizeof(parent), "%s/..", from ? from : "");
     if (options->used || job->restart || tool_job_is_same_folder(options->folder, from) ||
-        (from && tool_job_is_same_folder(options->folder, parent)) ||
-        eo_checkpoint_find(path, sizeof(path), NULL, options->folder, &silence) != EO_OK)
+        (from && tool_job_is_same_folder(options->folder, parent)))
         return EO_OK;
+    const eo_status found = eo_checkpoint_find(path, sizeof(path), NULL, options->folder, &log);
+    if (found == EO_IN_PROGRESS)
+        return EO_OK;
+    if (found < 0)
+        return tool_problem_set(problem, found,
+                                "--checkpoint %s: whether it holds checkpoints of another run cannot be told: %s",
+                                options->folder, log_catch.text[0] ? log_catch.text : eo_status_text(found));
     return tool_problem_set(problem, EO_ERR_INVALID,
                             "--checkpoint %s: holds checkpoints of another run, the newest is %s; continue from them with "
                             "--resume, name another folder, or save beside them with --checkpoint-used",

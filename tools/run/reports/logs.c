@@ -34,34 +34,42 @@ static const char *layer_name(const struct tool_job *job, uint32_t layer)
     return eo_model_layer_name(eo_transformer_model(job->transformer), layer);
 }
 
-/* ",norm.embedding,norm.block.0" ... */
-static eo_status open_csv(struct tool_run_logs *logs, const char *path, const struct tool_job *job,
-                          const struct tool_step_log_kept *kept, struct tool_problem *problem)
+/* ",norm.embedding,norm.block.0" ... NULL: no memory. */
+static char *norm_columns(const struct tool_job *job, uint32_t norm_count)
 {
     enum { COLUMN_BYTES = EO_NAME_MAX + 8 };
-    char *more = calloc((size_t)logs->norm_count + 1, COLUMN_BYTES);
+    char *columns = calloc((size_t)norm_count + 1, COLUMN_BYTES);
     size_t used = 0;
-    if (!more)
-        return tool_problem_set(problem, EO_ERR_NO_MEMORY, "--csv %s: no memory for its head", path);
-    for (uint32_t l = 0; l < logs->norm_count; l++)
-        used += (size_t)snprintf(more + used, COLUMN_BYTES, ",norm.%s", layer_name(job, l));
-    const eo_status status = tool_csv_open(&logs->csv, path, more, kept, problem);
-    free(more);
-    return status;
+    for (uint32_t l = 0; columns && l < norm_count; l++)
+        used += (size_t)snprintf(columns + used, COLUMN_BYTES, ",norm.%s", layer_name(job, l));
+    return columns;
+}
+
+/* Those come last that take away what a run before has written: one that is refused leaves all as it was. */
+static eo_status open_all(struct tool_run_logs *logs, const struct tool_run_log_paths *paths, const struct tool_job *job,
+                          const char *columns, struct tool_problem *problem)
+{
+    const bool validates = tool_early_stop_lacks(&job->early_stop, job->val_every, job->first_step);
+    const struct tool_step_log_kept kept = {job->first_step, job->first_step - validates};
+    EO_TRY(tool_csv_check(paths->csv, columns, &kept, problem));
+    EO_TRY(tool_tensorboard_open(&logs->tensorboard, paths->tensorboard, job->first_step, problem));
+    EO_TRY(job->first_step ? tool_step_log_resume(&logs->log, "--log", paths->log, &kept, problem)
+                           : tool_step_log_open(&logs->log, "--log", paths->log, problem));
+    return tool_csv_open(&logs->csv, paths->csv, columns, &kept, problem);
 }
 
 eo_status tool_run_logs_open(struct tool_run_logs *logs, const struct tool_run_log_paths *paths, const struct tool_job *job,
                              struct tool_problem *problem)
 {
-    const bool validates = tool_early_stop_lacks(&job->early_stop, job->val_every, job->first_step);
-    const struct tool_step_log_kept kept = {job->first_step, job->first_step - validates};
-    EO_TRY(job->first_step ? tool_step_log_resume(&logs->log, "--log", paths->log, &kept, problem)
-                           : tool_step_log_open(&logs->log, "--log", paths->log, problem));
     logs->norm_count = job->options->plan.norm_parts ? eo_model_layer_count(eo_transformer_model(job->transformer)) : 0;
-    EO_TRY(open_csv(logs, paths->csv, job, &kept, problem));
-    EO_TRY(tool_tensorboard_open(&logs->tensorboard, paths->tensorboard, job->first_step, problem));
-    log_plan(logs, job);
-    return EO_OK;
+    char *columns = norm_columns(job, logs->norm_count);
+    if (!columns)
+        return tool_problem_set(problem, EO_ERR_NO_MEMORY, "no memory for the head of --csv");
+    const eo_status status = open_all(logs, paths, job, columns, problem);
+    free(columns);
+    if (status >= 0)
+        log_plan(logs, job);
+    return status;
 }
 
 static void log_norms(struct eo_json *line, const struct tool_job *job, const struct tool_job_step *step)
