@@ -67,6 +67,11 @@ EO_NODISCARD eo_status eo_checkpoint_lock(int *out, const char *folder, const eo
  */
 enum { CHECKPOINT_LOCK_LOST = -2 };
 EO_NODISCARD eo_status eo_checkpoint_keep_lock(int *lock, const char *folder, struct checkpoint_error *error);
+/* For a rank that has no lock: EO_ERR_IO where the lock names another run than `owner`, which is taken from it where it is "".
+ */
+enum { CHECKPOINT_OWNER_BYTES = 128 };
+EO_NODISCARD eo_status eo_checkpoint_same_owner(char owner[CHECKPOINT_OWNER_BYTES], const char *folder,
+                                                struct checkpoint_error *error);
 void eo_checkpoint_unlock(int file);
 /* Of a folder that was made by locking it: with its lock, where nothing else is in it. */
 void eo_checkpoint_remove_made(const char *folder);

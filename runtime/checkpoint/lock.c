@@ -17,7 +17,7 @@
 #include "base/reserve.h"
 #include "runtime/checkpoint/files.h"
 
-enum { OWNER_BYTES = 128, WAIT_S = 5 };
+enum { WAIT_S = 5 };
 #define LOCK_LOOK_NS UINT64_C(100000000)
 
 /* What others may have put there in its place is not waited for, and not followed. */
@@ -78,7 +78,7 @@ static int lock_file_soon(const char *path, const char *folder, const eo_log *lo
 /* For the message of whom we keep out; without it the lock is as good. */
 static void write_owner(const char *path)
 {
-    char host[64] = "?", text[OWNER_BYTES];
+    char host[64] = "?", text[CHECKPOINT_OWNER_BYTES];
     (void)gethostname(host, sizeof(host) - 1);
     const int used = snprintf(text, sizeof(text), "process %ld on %s", (long)getpid(), host);
     const int file = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -91,10 +91,10 @@ static void write_owner(const char *path)
     close(file);
 }
 
-static void read_owner(const char *path, char owner[OWNER_BYTES])
+static void read_owner(const char *path, char owner[CHECKPOINT_OWNER_BYTES])
 {
     const int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    const ssize_t bytes = file >= 0 ? read(file, owner, OWNER_BYTES - 1) : 0;
+    const ssize_t bytes = file >= 0 ? read(file, owner, CHECKPOINT_OWNER_BYTES - 1) : 0;
     if (file >= 0)
         close(file);
     owner[bytes > 0 ? bytes : 0] = '\0';
@@ -103,9 +103,11 @@ static void read_owner(const char *path, char owner[OWNER_BYTES])
             *c = '?';
 }
 
+static const char moved_since[] = ", since the folder of this one was moved or its .lock removed";
+
 static eo_status tell_other_run(const char *folder, const char *path, const char *when, struct checkpoint_error *error)
 {
-    char owner[OWNER_BYTES];
+    char owner[CHECKPOINT_OWNER_BYTES];
     read_owner(path, owner);
     (void)eo_checkpoint_io_error(error, 0,
                                  "%s: another run writes checkpoints there%s (%s); end it, or give this run a folder of "
@@ -162,7 +164,7 @@ eo_status eo_checkpoint_keep_lock(int *lock, const char *folder, struct checkpoi
     EO_TRY(eo_checkpoint_make_folder(folder, error));
     const int file = lock_file(path);
     if (file < 0 && errno == EWOULDBLOCK) {
-        (void)tell_other_run(folder, path, ", since the folder of this one was moved or its .lock removed", error);
+        (void)tell_other_run(folder, path, moved_since, error);
         return EO_ERR_IO;
     }
     if (file < 0)
@@ -170,6 +172,19 @@ eo_status eo_checkpoint_keep_lock(int *lock, const char *folder, struct checkpoi
     *lock = file;
     write_owner(path);
     return EO_OK;
+}
+
+eo_status eo_checkpoint_same_owner(char owner[CHECKPOINT_OWNER_BYTES], const char *folder, struct checkpoint_error *error)
+{
+    char path[CHECKPOINT_PATH_MAX], now[CHECKPOINT_OWNER_BYTES];
+    snprintf(path, sizeof(path), "%s/.lock", folder);
+    read_owner(path, now);
+    if (!owner[0])
+        memcpy(owner, now, sizeof(now));
+    if (!now[0] || strcmp(owner, now) == 0)
+        return EO_OK;
+    (void)tell_other_run(folder, path, moved_since, error);
+    return EO_ERR_IO;
 }
 
 void eo_checkpoint_remove_made(const char *folder)

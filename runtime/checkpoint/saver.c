@@ -43,6 +43,7 @@ struct eo_saver {
     eo_log log;
     char *folder;
     int lock; /* rank 0's, of the folder; -1: none */
+    char owner_text[CHECKPOINT_OWNER_BYTES]; /* of the others: who had the lock at the first save; "": not known */
     pid_t owner; /* the process with the thread */
     uint32_t keep, blob_bytes_max;
     struct checkpoint_tables tables;
@@ -148,11 +149,13 @@ static const void *image_part(void *user, const struct checkpoint_section *secti
     return eo_image_part(&saver->image, section, at, bytes, piece, error);
 }
 
-/* Rank 0 has the lock. Without it nothing is removed either: it may be another run's. */
+/* Rank 0 has the lock. Without it nothing is removed either: it may be another run's. The others look whose it is. */
 static eo_status run_job(struct eo_saver *saver, enum saver_job job)
 {
     if (saver->rt->world->rank == 0)
         EO_TRY(eo_checkpoint_keep_lock(&saver->lock, saver->folder, &saver->why));
+    else
+        EO_TRY(eo_checkpoint_same_owner(saver->owner_text, saver->folder, &saver->why));
     switch (job) {
     case JOB_WRITE:
         return eo_checkpoint_write_file(saver->folder, &saver->tables, image_part, saver, saver->piece, &saver->why);
@@ -230,8 +233,8 @@ static eo_status start_thread(struct eo_saver *saver)
         return EO_OK;
     pthread_cond_destroy(&saver->changed);
     pthread_mutex_destroy(&saver->mutex);
-    eo_log_write(&saver->log, EO_LOG_ERROR, "rank %u: cannot start the thread for checkpoints: %s; %s", saver->rt->world->rank,
-                 strerror(error), eo_thread_remedy(error));
+    eo_log_write(&saver->rt->log, EO_LOG_ERROR, "rank %u: cannot start the thread for checkpoints: %s; %s",
+                 saver->rt->world->rank, strerror(error), eo_thread_remedy(error));
     return EO_ERR_NO_MEMORY;
 }
 
@@ -331,7 +334,7 @@ eo_status eo_saver_create(eo_saver **out, const eo_saver_params *params)
         return EO_ERR_NO_MEMORY;
     saver->rt = rt;
     rt->saver_count++;
-    saver->log = params->log ? *params->log : rt->log;
+    saver->log = params->log ? *params->log : (eo_log){0};
     saver->keep = params->keep;
     saver->blob_bytes_max = params->blob_bytes_max ? params->blob_bytes_max : CHECKPOINT_BLOB_DEFAULT;
     saver->lock = -1;

@@ -56,6 +56,10 @@ echo '{"eos_token_id": 999, "bos_token_id": 0}' >other/generation_config.json
 run --init other --tokens tokens.bin --tokenizer elsewhere/tokenizer.json && [ "$(ids)" = '"bos_token_id":0,"eos_token_id":255}' ] &&
     [ ! -e new/generation_config.json ] && [ "$(grep -c 'warning: other/.*config.json: names special tokens beyond .* of 256' err)" = 2 ]
 result $? '... or some that the model does not have: a warning says so'
+cp elsewhere/tokenizer.json elsewhere/mine.json
+run --init base --tokens tokens.bin --tokenizer elsewhere/mine.json && [ "$(ids)" = '"bos_token_id":null,"eos_token_id":null}' ]
+result $? 'a tokenizer by another name has none beside it'
+rm elsewhere/mine.json
 sed -i 's/\[255, 256\]/[254, 255]/' other/config.json
 run --init other --tokens tokens.bin --tokenizer elsewhere && [ "$(ids)" = '"bos_token_id":0,"eos_token_id":[254,255]}' ]
 result $? 'those of the config come first'

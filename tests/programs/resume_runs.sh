@@ -207,12 +207,14 @@ if [ "$tool" != - ]; then # files and folders, in which no device has a part
             sleep 0.1
         done
     }
-    soon sh -c 'ls moved/step-*/manifest' >/dev/null && mv moved away && mkdir -p moved/step-000000000001 && : >moved/step-000000000001/manifest &&
-        exec 8>moved/.lock && flock 8 && soon grep -q 'another run writes checkpoints there, since the folder of this one was moved' err
+    soon sh -c 'ls moved/step-*/manifest' >/dev/null && kill -STOP $pid && mv moved away && mkdir -p moved/step-000000000001 &&
+        : >moved/step-000000000001/manifest && echo 'another process' >moved/.lock && exec 8<moved/.lock && flock -n 8 && kill -CONT $pid &&
+        soon grep -q 'another run writes checkpoints there, since the folder of this one was moved' err
     status=$?
+    kill -CONT $pid
     kill -TERM $pid
     wait $pid
-    [ $? = 1 ] && [ $status = 0 ] && [ -f moved/step-000000000001/manifest ]
+    [ $? = 1 ] && [ $status = 0 ] && [ "$(ls moved)" = step-000000000001 ] && [ -f moved/step-000000000001/manifest ]
     status=$?
     exec 8>&-
     [ $status = 0 ]

@@ -193,20 +193,26 @@ def check_emptied():
            "logs that others empty have no holes; a SIGTERM that the parent had blocked ends the run", [told, log[:200], table[:200]])
 
 
-def check_pipe_without_waiting():
-    """A pipe that its other end has set not to wait, as node's are."""
-    with subprocess.Popen([train, "--help"], stdout=subprocess.PIPE) as other:
-        wanted = other.communicate()[0]
+def through_pipe(command, waits):
+    """A pipe of 4096 bytes that is read late; its other end may have set it not to wait, as node does."""
     reader, writer = os.pipe()
-    os.set_blocking(writer, False)
+    os.set_blocking(writer, waits)
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
-    with subprocess.Popen([train, "--help"], stdout=writer, stderr=subprocess.PIPE) as running:
+    with subprocess.Popen(command, stdout=writer, stderr=subprocess.PIPE, text=True) as running:
         os.close(writer)
         time.sleep(0.5)
-        with os.fdopen(reader, "rb") as out:
+        with os.fdopen(reader, encoding="utf-8") as out:
             text = out.read()
         told = running.communicate()[1]
-    result(running.returncode == 0 and text == wanted and len(wanted) > 8192, "a full pipe that does not wait gets all the same", [told])
+    return running.returncode, text, told
+
+
+def check_pipe_without_waiting():
+    done, wanted = (through_pipe([train, "--help"], waits) for waits in (False, True))
+    ranks = through_pipe([launch, "-n", "2", train, "--text", "text", "--model", "tiny", "--seq", "32", "--threads", "1", "--steps", "2",
+                          "--sample", "0", "--peak-seconds", "0"], False)
+    result(done == wanted and done[0] == 0 and len(done[1]) > 8192 and ranks[0] == 0 and ranks[1].count("weights_hash") == 1,
+           "a full pipe that does not wait gets all the same, of several ranks too", [done[2], *ranks])
 
 
 def check_norms():

@@ -86,9 +86,11 @@ static const char *const reach_fields[] = {"max_position_embeddings", "original_
                                            "sliding_window",          "use_sliding_window",
                                            "max_window_layers",       "layer_types"};
 
-/* The caller's; NULL: without a window. */
+/* The caller's; NULL: without a window, which a Llama never has. */
 static json_t *reach_of_origin(const struct tool_export_model *model)
 {
+    if (family_of(model) == TOOL_CONFIG_LLAMA)
+        return NULL;
     if (model->published)
         return json_incref(json_object_get(model->published, "reach"));
     return model->origin && model->origin->window && model->origin->window == model->config.context ? open_origin(model) : NULL;

@@ -25,7 +25,9 @@ static eo_status read_own_config(struct tool_export *export, const struct tool_e
                                  struct tool_problem *problem)
 {
     EO_TRY(tool_export_config_check(model, export->path, problem));
-    char *text = tool_json_text(0, tool_export_config, &(struct tool_export_config){model, dtype});
+    struct tool_export_model named = *model;
+    named.tokenizer = NULL; /* its ids play no part here, and it takes long to read */
+    char *text = tool_json_text(0, tool_export_config, &(struct tool_export_config){&named, dtype});
     export->config = malloc(sizeof(*export->config));
     eo_status status = text && export->config ? EO_OK : NO_MEMORY();
     if (status >= 0)

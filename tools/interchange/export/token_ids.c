@@ -58,17 +58,17 @@ static json_int_t id_of(const json_t *tokenizer, const json_t *token)
     return json_is_integer(id) ? json_integer_value(id) : -1;
 }
 
-/* Those that tokenizer_config.json names. -1: it does not. */
+/* Those that tokenizer_config.json names; others stay as they are. */
 static void ids_of_tokenizer(json_int_t ids[IDS], const struct tool_export_model *model)
 {
     char folder[4096];
     struct stat info;
-    for (int i = 0; i < IDS; i++)
-        ids[i] = -1;
     if (!model->tokenizer || (size_t)snprintf(folder, sizeof(folder), "%s", model->tokenizer) >= sizeof(folder))
         return;
     if (stat(folder, &info) == 0 && !S_ISDIR(info.st_mode)) {
         char *slash = strrchr(folder, '/');
+        if (strcmp(slash ? slash + 1 : folder, "tokenizer.json") != 0) /* what lies beside it is of another one */
+            return;
         slash ? (void)(*slash = '\0') : (void)strcpy(folder, ".");
     }
     json_t *config = open_beside(folder, "tokenizer_config.json"),
@@ -93,18 +93,23 @@ static json_int_t id_for(int which, const json_int_t ids[IDS], const struct tool
 
 void tool_export_ids(struct eo_json *json, const struct tool_export_model *model, const json_t *origin, bool names_pad)
 {
-    json_int_t ids[IDS];
-    ids_of_tokenizer(ids, model);
+    json_int_t ids[IDS] = {-1, -1, -1};
+    bool taken[IDS];
     for (int i = 0; i < IDS; i++) {
         const json_t *value = json_object_get(origin, id_names[i]);
-        const bool is_taken = value && !json_is_null(value) && is_in(model->config.vocabulary, value);
-        const json_int_t id = is_taken ? -1 : id_for(i, ids, model);
+        taken[i] = value && !json_is_null(value) && is_in(model->config.vocabulary, value);
+    }
+    if (!taken[BOS] || !taken[EOS]) /* it is large */
+        ids_of_tokenizer(ids, model);
+    for (int i = 0; i < IDS; i++) {
+        const json_t *value = json_object_get(origin, id_names[i]);
+        const json_int_t id = taken[i] ? -1 : id_for(i, ids, model);
         if (!value && id < 0 && i == PAD && !names_pad)
             continue;
         eo_json_write(json, "%s:", id_names[i]);
         if (id >= 0)
             eo_json_write(json, "%" JSON_INTEGER_FORMAT, id);
         else
-            tool_json_value(json, is_taken ? value : NULL);
+            tool_json_value(json, taken[i] ? value : NULL);
     }
 }

@@ -33,7 +33,8 @@ static eo_status check_unused(const struct tool_job *job, const struct tool_chec
         return EO_OK;
     if (found < 0)
         return tool_problem_set(problem, found,
-                                "--checkpoint %s: whether it holds checkpoints of another run cannot be told: %s",
+                                "--checkpoint %s: whether it holds checkpoints of another run cannot be told: %s; "
+                                "name another folder, or save there all the same with --checkpoint-used",
                                 options->folder, log_catch.text[0] ? log_catch.text : eo_status_text(found));
     return tool_problem_set(problem, EO_ERR_INVALID,
                             "--checkpoint %s: holds checkpoints of another run, the newest is %s; continue from them with "

@@ -4,6 +4,7 @@
 #include <evenodd/world_mpi.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
@@ -258,6 +259,18 @@ eo_status tool_job_world_choose(struct tool_job_world *world, const char *device
     return EO_OK;
 }
 
+/* The descriptor, since the stream may be a patient one already. */
+static eo_status be_silent(struct tool_problem *problem)
+{
+    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    fflush(stdout);
+    const bool done = nowhere >= 0 && dup2(nowhere, STDOUT_FILENO) >= 0;
+    const int error = errno;
+    if (nowhere >= 0)
+        close(nowhere);
+    return done ? EO_OK : tool_problem_set(problem, EO_ERR_IO, "/dev/null: %s", strerror(error));
+}
+
 eo_status tool_job_world_join(struct tool_job_world *world, struct tool_problem *problem)
 {
     const struct tool_world_environment *e = &world->environment;
@@ -285,8 +298,8 @@ eo_status tool_job_world_join(struct tool_job_world *world, struct tool_problem 
         return tool_problem_set(problem, status, "rank %u of %u (by %s): %s", e->rank, e->rank_count, e->launcher,
                                 world->log_catch.text[0] ? world->log_catch.text : eo_status_text(status));
     atomic_store(&world->has_joined, true);
-    if (e->rank != 0 && !freopen("/dev/null", "w", stdout))
-        return tool_problem_set(problem, EO_ERR_IO, "/dev/null: %s", strerror(errno));
+    if (e->rank != 0)
+        EO_TRY(be_silent(problem));
     /* By lines: what was said is not lost when the process has to end at once. */
     tool_patient_begin(&stdout, STDOUT_FILENO, _IOLBF);
     return EO_OK;
