@@ -67,8 +67,7 @@ EO_NODISCARD eo_status eo_checkpoint_lock(int *out, const char *folder, const eo
  */
 enum { CHECKPOINT_LOCK_LOST = -2 };
 EO_NODISCARD eo_status eo_checkpoint_keep_lock(int *lock, const char *folder, struct checkpoint_error *error);
-/* For a rank that has no lock: EO_ERR_IO where the lock names another run than `owner`, which is taken from it where it is "".
- */
+/* For a rank without the lock. EO_ERR_IO: it names another run than `owner`, which is taken from it where it is "". */
 enum { CHECKPOINT_OWNER_BYTES = 128 };
 EO_NODISCARD eo_status eo_checkpoint_same_owner(char owner[CHECKPOINT_OWNER_BYTES], const char *folder,
                                                 struct checkpoint_error *error);

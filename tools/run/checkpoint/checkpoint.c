@@ -60,7 +60,11 @@ eo_status tool_job_checkpoint_prepare(struct tool_job_checkpoints *checkpoints, 
     if (has_room)
         memcpy(checkpoints->settings, settings ? settings : "", bytes);
     free(settings);
-    if (bytes == 0 || !has_room)
+    if (!has_room)
+        return tool_problem_set(problem, EO_ERR_UNSUPPORTED,
+                                "--checkpoint: the settings of this run and model take %zu bytes; checkpoints hold %zu", bytes,
+                                sizeof(checkpoints->settings) - TOOL_EARLY_STOP_BYTES_MAX);
+    if (bytes == 0)
         return tool_problem_set(problem, EO_ERR_NO_MEMORY, "--checkpoint: no memory for the settings");
     checkpoints->settings_bytes = (uint32_t)bytes;
     return EO_OK;
