@@ -82,7 +82,7 @@ EO_NODISCARD eo_status eo_checkpoint_write_file(const char *folder, const struct
                                                 struct checkpoint_error *error);
 
 /* All files are there: looks at their heads, writes the manifest, gives the folder its name, removes what is older than
- * the `keep` newest ones (0: nothing) and what was left unfinished. */
+ * the `keep` newest ones (0: nothing) and what was left unfinished. `error` after EO_OK: a warning about what stays, or "". */
 EO_NODISCARD eo_status eo_checkpoint_commit(const char *folder, const struct checkpoint_tables *tables, uint32_t keep,
                                             struct checkpoint_error *error);
 /* Removes what was begun. */

@@ -354,32 +354,42 @@ static bool is_kept(const struct ordered_steps *o, uint64_t step)
 }
 
 /* A folder with the name of a step is whole, so what goes has another name before its first file goes. */
-static void rename_old(int parent, const char *name)
+static bool rename_old(int parent, const char *name)
 {
     char old[NAME_MAX + 8];
     struct stat info;
     if (fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(info.st_mode))
-        return; /* a link, say: somebody else's */
+        return true; /* a link, say: somebody else's */
     snprintf(old, sizeof(old), "%s.old", name);
     remove_folder(parent, old);
-    if (renameat(parent, name, parent, old) != 0 && errno == EXDEV) /* overlayfs: in a lower layer names stay */
+    if (renameat(parent, name, parent, old) == 0)
+        return true;
+    if (errno == EXDEV) { /* overlayfs: in a lower layer names stay */
         remove_folder(parent, name);
+        return true;
+    }
+    return errno == ENOENT;
 }
 
 /* Older ones than the kept, and what earlier runs left unfinished. What is of a later step is not ours to remove: other
- * ranks may have begun the next save already. Thousands take one wait for the disk: all have other names there first. */
-static void remove_old(const char *folder, uint64_t step, uint32_t keep)
+ * ranks may have begun the next save already. Thousands take one wait for the disk: all have other names there first. What
+ * stays costs no checkpoint, so `error` has a warning, or "". */
+static void remove_old(const char *folder, uint64_t step, uint32_t keep, struct checkpoint_error *error)
 {
     struct ordered_steps ordered = {.step = step, .keep = keep ? keep : 1, .newest = NULL};
-    struct checkpoint_error error;
     const char *rest;
     uint64_t at;
+    error->text[0] = '\0';
     ordered.newest = calloc(ordered.keep, sizeof(*ordered.newest));
     DIR *list = opendir(folder);
-    if (ordered.newest && list && eo_checkpoint_list(folder, note_step, &ordered, &error) == EO_OK) {
+    if (!ordered.newest || !list)
+        (void)eo_checkpoint_io_error(error, errno, "checkpoint: old ones stay in %s: cannot list it", folder);
+    else if (eo_checkpoint_list(folder, note_step, &ordered, error) == EO_OK) {
         for (const struct dirent *entry = keep ? readdir(list) : NULL; entry; entry = readdir(list))
-            if (parse_name(entry->d_name, &at, &rest) && *rest == '\0' && !is_kept(&ordered, at))
-                rename_old(dirfd(list), entry->d_name);
+            if (parse_name(entry->d_name, &at, &rest) && *rest == '\0' && !is_kept(&ordered, at) &&
+                !rename_old(dirfd(list), entry->d_name))
+                (void)eo_checkpoint_io_error(error, errno, "checkpoint: %s/%s is old and stays: cannot rename it", folder,
+                                             entry->d_name);
         const bool is_synced = eo_checkpoint_sync(dirfd(list)); /* else they go with the next save */
         rewinddir(list);
         for (const struct dirent *entry = is_synced ? readdir(list) : NULL; entry; entry = readdir(list))
@@ -488,7 +498,7 @@ eo_status eo_checkpoint_commit(const char *folder, const struct checkpoint_table
                                         "rename folders; choose another",
                                         to);
     if (status >= 0)
-        remove_old(folder, step, keep);
+        remove_old(folder, step, keep, error);
     else
         take_name_back(from, to, earlier);
     return status;

@@ -502,6 +502,8 @@ static void look_at_thread(struct eo_saver *saver)
         saver->verdict = saver->is_given_up || saver->result < 0 ? value_not_named : value_named;
         if (saver->result < 0)
             keep_error(saver);
+        else if (!saver->is_given_up && saver->why.text[0])
+            eo_log_write(&saver->log, EO_LOG_WARN, "%s", saver->why.text);
     }
 }
 

@@ -33,7 +33,7 @@ int __wrap_fsync(int file);
 atomic_int sync_count;
 ino_t left_below;
 bool has_no_fallocate, has_no_exchange, has_no_locks, has_layers, renames_slowly, loses_files, syncs_no_renames,
-    syncs_no_second_save;
+    syncs_no_second_save, keeps_old_names;
 
 int __wrap_fallocate(int file, int mode, off_t offset, off_t bytes)
 {
@@ -67,7 +67,9 @@ long __wrap_syscall(long number, ...)
 
 int __wrap_renameat(int from_folder, const char *from, int to_folder, const char *to)
 {
-    return is_of_lower_layer(from) ? -1 : __real_renameat(from_folder, from, to_folder, to);
+    if (keeps_old_names)
+        errno = EPERM;
+    return keeps_old_names || is_of_lower_layer(from) ? -1 : __real_renameat(from_folder, from, to_folder, to);
 }
 
 int __wrap_rename(const char *from, const char *to)

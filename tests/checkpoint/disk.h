@@ -16,7 +16,7 @@ enum { CHILD_SKIPS = 77 };
 extern char folder[256];
 extern ino_t left_below; /* a folder of an overlayfs' lower layer */
 extern bool has_no_fallocate, has_no_exchange, has_no_locks, has_layers, renames_slowly, loses_files, syncs_no_renames,
-    syncs_no_second_save;
+    syncs_no_second_save, keeps_old_names;
 extern atomic_int sync_count; /* calls of fsync */
 
 bool write_text_to(const char *path, const char *text);

@@ -151,6 +151,32 @@ static void over_layers(void)
     CHECK_THAT(access(path, F_OK) != 0 && saved_folder_hash(folder) != 0);
 }
 
+/* As in a folder of immutable ones. The save is done, and a warning names what --keep would have removed. */
+static void saves_beside_what_stays(struct saved_rank *self)
+{
+    saved_initialise(self);
+    for (uint64_t step = 1; step <= 2; step++) {
+        saved_steps(self, step);
+        CHECK_THAT(saved_save(self, folder, 1, NULL, 0) == EO_OK);
+    }
+}
+
+static void old_names_stay(void)
+{
+    char path[400];
+    clear_folder();
+    saved_log_clear();
+    keeps_old_names = true;
+    CHECK_THAT(saved_run(&small, saves_beside_what_stays, NULL));
+    keeps_old_names = false;
+    for (uint64_t step = 1; step <= 2; step++) {
+        step_path(path, sizeof(path), step, "/manifest");
+        CHECK_THAT(access(path, F_OK) == 0);
+    }
+    CHECK_THAT(strstr(saved_log_text(), "/step-000000000001 is old and stays: cannot rename it: "));
+    clear_folder();
+}
+
 static void saves_where_files_get_lost(struct saved_rank *self)
 {
     double meet = 0;
@@ -490,6 +516,8 @@ void checkpoint_folder_cases(void)
     tap_case("checkpoints of an overlayfs' lower layer, which cannot be renamed, are removed and replaced where they lie");
     left_in_a_layer();
     tap_case("what a killed save left in such a layer does not keep the next save of that step from its name");
+    old_names_stay();
+    tap_case("an old checkpoint that cannot be renamed stays, which a warning says");
     losing_files();
     tap_case("a checkpoint whose files are lost with its new name is a failed save, and the one before stays");
     among_many();

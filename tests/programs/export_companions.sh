@@ -4,10 +4,11 @@
 # Goal: an exported folder has the tokenizer and the settings for generation of the model it was made from, to the byte; what
 # cannot be copied is told and costs no weights.
 # Method: a small model's folder gets files of these names, and is trained on; refusals by a pipe, a folder, a file too large.
-# usage: export_companions.sh TRAIN
+# usage: export_companions.sh TRAIN CHECKPOINT
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
 train=$(realpath "$1")
+checkpoint=$(realpath "$2")
 enter_folder
 show() { ls -lR; cat out err; }
 seq 1 2000 >text
@@ -51,6 +52,9 @@ mv elsewhere/tokenizer_config.json kept.json
 echo '{"bos_token": "a", "eos_token": {"content": "b"}, "pad_token": "none"}' >elsewhere/tokenizer_config.json
 run --init base --tokens tokens.bin --tokenizer elsewhere && [ "$(ids)" = '"bos_token_id":0,"eos_token_id":255}' ] && [ ! -s err ]
 result $? '... and its special tokens, where the config names none'
+convert() { rm -rf new && "$checkpoint" convert ck new >out 2>err; }
+run --init base --tokens tokens.bin --tokenizer elsewhere --checkpoint ck && convert && [ "$(ids)" = '"bos_token_id":0,"eos_token_id":255}' ]
+result $? '... which a checkpoint keeps, too'
 mkdir other && sed 's/"eos_token_id": null/"eos_token_id": [255, 256]/' base/config.json >other/config.json && cp base/model.safetensors other
 echo '{"eos_token_id": 999, "bos_token_id": 0}' >other/generation_config.json
 run --init other --tokens tokens.bin --tokenizer elsewhere/tokenizer.json && [ "$(ids)" = '"bos_token_id":0,"eos_token_id":255}' ] &&
@@ -60,6 +64,14 @@ cp elsewhere/tokenizer.json elsewhere/mine.json
 run --init base --tokens tokens.bin --tokenizer elsewhere/mine.json && [ "$(ids)" = '"bos_token_id":null,"eos_token_id":null}' ]
 result $? 'a tokenizer by another name has none beside it'
 rm elsewhere/mine.json
+# the same tokens, with the words of tools/tokenize: 256 numbers, of which 7 stands between documents
+divide() { { head -c 12 tokens.bin && printf "EOTK\\0\\001\\0\\0\\$1\\0\\0\\0" && tail -c +25 tokens.bin; } >"$2"; }
+divide 007 documents.bin && divide 010 others.bin && rm -r ck
+run --init base --tokens documents.bin --checkpoint ck && [ "$(ids)" = '"bos_token_id":null,"eos_token_id":7}' ] && convert &&
+    [ "$(ids)" = '"bos_token_id":null,"eos_token_id":7}' ]
+result $? 'without any, the token between documents ends a text; a checkpoint keeps it'
+run --init base --tokens documents.bin others.bin && [ "$(ids)" = '"bos_token_id":null,"eos_token_id":null}' ]
+result $? '... but none of several'
 sed -i 's/\[255, 256\]/[254, 255]/' other/config.json
 run --init other --tokens tokens.bin --tokenizer elsewhere && [ "$(ids)" = '"bos_token_id":0,"eos_token_id":[254,255]}' ]
 result $? 'those of the config come first'

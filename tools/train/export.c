@@ -9,15 +9,6 @@
 #include "tools/interchange/adapters.h"
 #include "tools/run/ranks/gather.h"
 
-/* NULL: not known, or not the same in all token files. */
-static const uint32_t *boundary_of(const struct tool_data *data)
-{
-    for (const struct tool_data *next = data->next; next; next = next->next)
-        if (next->origin.is_known && next->origin.boundary != data->origin.boundary)
-            return NULL;
-    return data->origin.is_known ? &data->origin.boundary : NULL;
-}
-
 static struct tool_export_model export_model(const struct train *train)
 {
     const struct tool_job *job = &train->job;
@@ -32,7 +23,7 @@ static struct tool_export_model export_model(const struct train *train)
         .base = train->base_path[0] ? train->base_path : NULL,
         .tokenizer = job->options->tokenizer_path,
         .needs_tokenizer = job->options->tokens_paths != NULL,
-        .boundary = boundary_of(&job->data)};
+        .boundary = tool_data_boundary(&job->data)};
 }
 
 /* What an export with adapters has to describe: them alone, or the model without them. */

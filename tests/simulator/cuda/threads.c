@@ -10,7 +10,7 @@
 /* Longer, the longer there was nothing to do: idle streams are many. */
 static void doze(uint32_t *naps)
 {
-    const uint32_t doublings = *naps / 8 < 3 ? *naps / 8 : 3;
+    const uint32_t doublings = *naps / 4 < 6 ? *naps / 4 : 6;
     (void)sim_sleep(&(struct timespec){.tv_nsec = 20000L << doublings}, NULL);
     ++*naps;
 }

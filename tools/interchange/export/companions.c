@@ -31,6 +31,7 @@ static const char *const other_names[] = {
     NULL,
 };
 enum { GENERATION = 3, TOKENIZER, TOKENIZERS_END = TOKENIZER + 3 }; /* one of these three makes a tokenizer */
+enum { COMPANION_BYTES_MAX = 256 << 20 };                           /* as train reads a tokenizer.json */
 
 const char *const *tool_export_other_names(void)
 {
@@ -44,6 +45,23 @@ static bool folder_of(char *folder, size_t bytes, const char *path, const char *
     if (strcmp(slash ? slash + 1 : path, name) != 0)
         return false;
     return (size_t)snprintf(folder, bytes, "%.*s", slash ? (int)(slash - path) + 1 : 2, slash ? path : "./") < bytes;
+}
+
+bool tool_export_tokenizer_folder(char *folder, size_t bytes, const char *tokenizer)
+{
+    struct stat info;
+    if (tokenizer && stat(tokenizer, &info) == 0 && S_ISDIR(info.st_mode))
+        return (size_t)snprintf(folder, bytes, "%s/", tokenizer) < bytes;
+    return tokenizer && folder_of(folder, bytes, tokenizer, other_names[TOKENIZER]);
+}
+
+json_t *tool_export_open_companion(const char *folder, const char *name)
+{
+    char path[4096 + 64];
+    json_t *object = NULL;
+    struct tool_problem problem;
+    snprintf(path, sizeof(path), "%s%s", folder, name);
+    return tool_open_json(&object, COMPANION_BYTES_MAX, "", path, &problem) >= 0 ? object : NULL;
 }
 
 /* What cannot be read is left out, with a word: the weights are worth more. */
@@ -68,7 +86,6 @@ static eo_status copy_from(int in, const char *from, int out, const char *to, st
 static eo_status copy_file(const struct tool_export *export, const char *folder, const char *name, bool *copied,
                            struct tool_problem *problem)
 {
-    enum { BYTES_MAX = 256 << 20 }; /* as train reads a tokenizer.json */
     char from[sizeof(export->path) + 64], to[sizeof(export->partial) + 64];
     struct tool_problem why;
     uint64_t bytes;
@@ -79,10 +96,10 @@ static eo_status copy_file(const struct tool_export *export, const char *folder,
     if (access(from, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR))
         return EO_OK;
     eo_status status = tool_open_input(&in, &bytes, "", from, &why);
-    if (status >= 0 && bytes > BYTES_MAX) {
+    if (status >= 0 && bytes > COMPANION_BYTES_MAX) {
         close(in);
         status = tool_problem_set(&why, EO_ERR_INVALID, "%s: has %llu bytes, and %d at most are copied", from,
-                                  (unsigned long long)bytes, BYTES_MAX);
+                                  (unsigned long long)bytes, COMPANION_BYTES_MAX);
     } else if (status >= 0 && tool_foreign_is_pointer(from)) {
         close(in);
         status =
@@ -105,21 +122,15 @@ static eo_status copy_file(const struct tool_export *export, const char *folder,
 /* Ids that the model does not have are another tokenizer's: readers would wait for an end that never comes. */
 static bool ids_fit(const struct tool_export_model *model, const char *folder)
 {
-    enum { SETTINGS_BYTES_MAX = 1 << 20 };
     static const char *const names[] = {"config.json", "generation_config.json"};
-    char path[4096 + 64];
     bool fit = true;
     for (int i = 0; i < 2; i++) {
-        json_t *object = NULL;
-        struct tool_problem problem;
-        snprintf(path, sizeof(path), "%s%s", folder, names[i]);
-        if (access(path, F_OK) != 0 || tool_open_json(&object, SETTINGS_BYTES_MAX, "", path, &problem) < 0)
-            continue;
+        json_t *object = tool_export_open_companion(folder, names[i]);
         if (!tool_export_ids_fit(object, model->config.vocabulary)) {
             fprintf(stderr,
-                    "%s: warning: %s: names special tokens beyond the model's vocabulary of %u; the exported folder lacks "
+                    "%s: warning: %s%s: names special tokens beyond the model's vocabulary of %u; the exported folder lacks "
                     "%s\n",
-                    program_invocation_short_name, path, model->config.vocabulary, i == 0 ? "these" : "the file");
+                    program_invocation_short_name, folder, names[i], model->config.vocabulary, i == 0 ? "these" : "the file");
             fit = i == 0 && fit;
         }
         json_decref(object);
@@ -131,16 +142,13 @@ eo_status tool_export_copy_companions(const struct tool_export *export, const st
                                       struct tool_problem *problem)
 {
     char origin[sizeof(export->path)] = "", named[sizeof(export->path)] = "";
-    struct stat info;
     bool copied, has_tokenizer = false;
     const char *tokenizer = origin;
     if (!model->origin || !model->origin->from_file || !folder_of(origin, sizeof(origin), model->origin->source, "config.json"))
         origin[0] = '\0';
     if (model->tokenizer) { /* never files of two tokenizers */
         tokenizer = named;
-        if (stat(model->tokenizer, &info) == 0 && S_ISDIR(info.st_mode))
-            snprintf(named, sizeof(named), "%s/", model->tokenizer);
-        else if (!folder_of(named, sizeof(named), model->tokenizer, other_names[TOKENIZER]))
+        if (!tool_export_tokenizer_folder(named, sizeof(named), model->tokenizer))
             named[0] = '\0';
     }
     for (size_t i = TOKENIZER; tokenizer[0] && other_names[i]; i++) {

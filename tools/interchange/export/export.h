@@ -126,8 +126,12 @@ void tool_export_remove_left(const char *parent, const char *path);
 const char *const *tool_export_other_names(void);
 EO_NODISCARD eo_status tool_export_copy_companions(const struct tool_export *export, const struct tool_export_model *model,
                                                    struct tool_problem *problem);
+/* Its folder, which ends with '/', of --tokenizer's path; false: there is none, or what lies beside it is of another one. */
+bool tool_export_tokenizer_folder(char *folder, size_t bytes, const char *tokenizer);
+/* The caller's; NULL: no such file, or no JSON. */
+json_t *tool_export_open_companion(const char *folder, const char *name);
 
-/* export_folder.c: the config, where each tensor lies and what the files are called; then what stands before tensors. */
+/* folder.c: the config, where each tensor lies and what the files are called; then what stands before tensors. */
 EO_NODISCARD eo_status tool_export_describe_folder(struct tool_export *export, const struct tool_export_settings *settings,
                                                    const struct tool_export_model *model, struct tool_problem *problem);
 EO_NODISCARD eo_status tool_export_write_headers(struct tool_export *export, const struct tool_export_model *model,
@@ -140,16 +144,16 @@ void tool_export_ids(struct eo_json *json, const struct tool_export_model *model
 bool tool_export_ids_fit(const json_t *config, uint32_t vocabulary);
 
 /*
- * export_config.c: what a config.json says and the model's numbers do not, to be kept with its weights: which family it is
+ * config.c: what a config.json says and the model's numbers do not, to be kept with its weights: which family it is
  * of, where several compute the same, and the ids of special tokens.
  */
 void tool_export_published(struct eo_json *json, const struct tool_export_model *model);
 
-/* export_config.c: the member rope_scaling of a config.json, where positions are scaled; else nothing. Linear scaling stands
+/* config.c: the member rope_scaling of a config.json, where positions are scaled; else nothing. Linear scaling stands
  * under this key. */
 void tool_export_rope(struct eo_json *json, const eo_rope_scaling *scaling, const char *linear_key);
 
-/* export_config.c: a config.json; `config` is a struct tool_export_config. Check comes before: EO_ERR_UNSUPPORTED. */
+/* config.c: a config.json; `config` is a struct tool_export_config. Check comes before: EO_ERR_UNSUPPORTED. */
 struct tool_export_config {
     const struct tool_export_model *model;
     eo_dtype dtype;

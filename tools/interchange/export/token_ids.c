@@ -4,14 +4,11 @@
  * the model was made from; where that names none, or others than the model has, those of the tokenizer beside the tokens, and
  * for the end of a text what stands between the documents of the tokens.
  */
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "tools/interchange/export/export.h"
-#include "tools/shared/open_file.h"
 
-enum { BOS, EOS, PAD, IDS, GPT2_WORDS = 50257, TOKENIZER_BYTES_MAX = 256 << 20 /* as train reads one */ };
+enum { BOS, EOS, PAD, IDS, GPT2_WORDS = 50257 };
 static const char *const id_names[IDS] = {"bos_token_id", "eos_token_id", "pad_token_id"};
 static const char *const word_names[IDS] = {"bos_token", "eos_token", "pad_token"};
 
@@ -30,16 +27,6 @@ bool tool_export_ids_fit(const json_t *config, uint32_t vocabulary)
         if (!is_in(vocabulary, json_object_get(config, id_names[i])))
             return false;
     return true;
-}
-
-/* What is no file, or no JSON, names nothing. */
-static json_t *open_beside(const char *folder, const char *name)
-{
-    char path[4096 + 32];
-    json_t *object = NULL;
-    struct tool_problem problem;
-    snprintf(path, sizeof(path), "%s/%s", folder, name);
-    return tool_open_json(&object, TOKENIZER_BYTES_MAX, "", path, &problem) >= 0 ? object : NULL;
 }
 
 /* A token is a text, or an object with one. -1: the tokenizer has no such. */
@@ -62,17 +49,10 @@ static json_int_t id_of(const json_t *tokenizer, const json_t *token)
 static void ids_of_tokenizer(json_int_t ids[IDS], const struct tool_export_model *model)
 {
     char folder[4096];
-    struct stat info;
-    if (!model->tokenizer || (size_t)snprintf(folder, sizeof(folder), "%s", model->tokenizer) >= sizeof(folder))
+    if (!tool_export_tokenizer_folder(folder, sizeof(folder), model->tokenizer))
         return;
-    if (stat(folder, &info) == 0 && !S_ISDIR(info.st_mode)) {
-        char *slash = strrchr(folder, '/');
-        if (strcmp(slash ? slash + 1 : folder, "tokenizer.json") != 0) /* what lies beside it is of another one */
-            return;
-        slash ? (void)(*slash = '\0') : (void)strcpy(folder, ".");
-    }
-    json_t *config = open_beside(folder, "tokenizer_config.json"),
-           *tokenizer = config ? open_beside(folder, "tokenizer.json") : NULL;
+    json_t *config = tool_export_open_companion(folder, "tokenizer_config.json"),
+           *tokenizer = config ? tool_export_open_companion(folder, "tokenizer.json") : NULL;
     for (int i = 0; tokenizer && i < IDS; i++)
         ids[i] = id_of(tokenizer, json_object_get(config, word_names[i]));
     json_decref(config);

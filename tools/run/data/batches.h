@@ -50,6 +50,9 @@ struct tool_batch_shape {
     uint32_t rank_count, batch, seq, micro_batches;
 };
 
+/* The token between documents. NULL: not known, or not the same in all token files. */
+const uint32_t *tool_data_boundary(const struct tool_data *data);
+
 /*
  * Folders are read in the order of their names, without what is hidden, linked, binary (a NUL byte in it), above
  * 64 MiB or in a build folder; a file that is named is refused where it is no text. All three calls change nothing when they

@@ -55,10 +55,14 @@ uint64_t tool_job_held_back_hash(const struct tool_job *job)
     return hash_samples(tool_hash_more(TOOL_HASH_START, cut, sizeof(cut)), data, data->training_count, count);
 }
 
+/* job: NULL where a model alone is described. */
 static void describe_model(struct eo_json *json, const eo_transformer_config *c, const struct tool_model_config *origin,
-                           const struct tool_plan_settings *settings)
+                           const struct tool_plan_settings *settings, const struct tool_job *job)
 {
-    const struct tool_export_model model = {.config = *c, .origin = origin};
+    const struct tool_export_model model = {.config = *c,
+                                            .origin = origin,
+                                            .tokenizer = job ? job->options->tokenizer_path : NULL,
+                                            .boundary = job ? tool_data_boundary(&job->data) : NULL};
     eo_json_write(json,
                   "'model': {'family': %s, 'layers': %u, 'width': %u, 'heads': %u, 'kv_heads': %u, 'head_size': %u,"
                   "'mlp_width': %u, 'vocabulary': %u, 'context': %u, 'tied_head': %i, 'norm_eps': %g, 'rope_theta': %g,"
@@ -83,7 +87,7 @@ void tool_job_settings_of_import(struct eo_json *json, const void *user)
 {
     const struct tool_import *import = user;
     eo_json_write(json, "{'program': 'evenodd-checkpoint'");
-    describe_model(json, &import->config, import->model_config, &(struct tool_plan_settings){0});
+    describe_model(json, &import->config, import->model_config, &(struct tool_plan_settings){0}, NULL);
     eo_json_write(json, "}");
 }
 
@@ -178,7 +182,7 @@ void tool_job_settings(struct eo_json *json, const void *user)
     char lora[TOOL_LORA_TEXT_MAX], seed[24], schedule[TOOL_SCHEDULE_TEXT_MAX];
     snprintf(seed, sizeof(seed), "%" PRIu64, o->seed);
     eo_json_write(json, "{'program': 'evenodd-train'");
-    describe_model(json, &job->config, job->model_config ? job->model_config : job->import.model_config, &o->plan);
+    describe_model(json, &job->config, job->model_config ? job->model_config : job->import.model_config, &o->plan, job);
     tool_kept_choice_write(json, o);
     eo_json_write(
         json,
