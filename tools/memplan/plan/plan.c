@@ -92,6 +92,14 @@ static eo_status check_settings(const struct tool_memplan_settings *s, const str
     return EO_OK;
 }
 
+static uint32_t in_flight_of(const struct tool_slice *slice)
+{
+    uint32_t all = 0;
+    for (uint32_t chunk = 0; chunk < tool_slice_chunks(slice); chunk++)
+        all += tool_slice_in_flight(slice, chunk);
+    return all;
+}
+
 /* By the rules of all layouts; and what a trainer beside evenodd can do. */
 static eo_status check_slice(struct tool_memplan_settings *s, const struct tool_model_config *config, struct tool_problem *problem)
 {
@@ -118,9 +126,7 @@ static eo_status check_slice(struct tool_memplan_settings *s, const struct tool_
                                 "same part",
                                 s->plan.shard_group, s->plan.shard_group, (uint32_t)(s->plan.ranks / tool_slice_cuts(c)));
     c->micro_batches = s->plan.micro_batches;
-    c->in_flight = 0;
-    for (uint32_t chunk = 0; chunk < tool_slice_chunks(c); chunk++)
-        c->in_flight += tool_slice_in_flight(c, chunk);
+    c->in_flight = in_flight_of(c);
     return EO_OK;
 }
 
@@ -173,6 +179,17 @@ eo_status tool_memplan_create(struct tool_memplan *out, const struct tool_model_
     return tool_memplan_create_next(out, config, settings, &memory, problem);
 }
 
+/* A stage between the second and the last has the blocks of the second, for as many micro-batches or fewer. So it takes more
+ * at most by chance, in gaps, which a draft has anyway. */
+static bool is_like_second(struct tool_slice slice, uint32_t micro_batches)
+{
+    const uint32_t stage = slice.stage;
+    slice.micro_batches = micro_batches;
+    const uint32_t here = in_flight_of(&slice);
+    slice.stage = 1;
+    return stage > 1 && stage + 1 < slice.pipeline && here <= in_flight_of(&slice);
+}
+
 eo_status tool_memplan_create_next(struct tool_memplan *out, const struct tool_model_config *config,
                                    const struct tool_memplan_settings *settings, struct tool_scratch_memory *memory,
                                    struct tool_problem *problem)
@@ -187,6 +204,8 @@ eo_status tool_memplan_create_next(struct tool_memplan *out, const struct tool_m
     for (uint32_t stage = 0; stage < stages; stage++) {
         struct tool_memplan m;
         one.slice.stage = stage;
+        if (one.draft && is_like_second(one.slice, one.plan.micro_batches))
+            continue;
         const eo_status status = plan_stage(&m, config, &one, memory, problem);
         if (status >= 0 && m.total_bytes <= out->total_bytes) {
             tool_memplan_fini(&m);

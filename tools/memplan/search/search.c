@@ -131,7 +131,8 @@ static struct tool_fit_point plan_point(struct tool_search *s, uint64_t value, b
     point.total_bytes = memplan.total_bytes;
     const uint64_t host_bytes = memplan.summary.arena_bytes - memplan.device_bytes;
     point.lower_bound_bytes = memplan.summary.lower_bound_bytes - host_bytes + memplan.outside_bytes;
-    if (s->fit->kind == TOOL_FIT_BEST || s->fit->kind == TOOL_FIT_BEST_LAYOUT)
+    const bool is_timed = !s->clock || tool_search_fits(s, &point); /* a clock plans a few more */
+    if (is_timed && (s->fit->kind == TOOL_FIT_BEST || s->fit->kind == TOOL_FIT_BEST_LAYOUT))
         point.cost = tool_best_cost_of(&memplan, s->config, s->clock, &s->scratch);
     tool_memplan_fini(&memplan);
     return point;

@@ -27,7 +27,7 @@ struct tool_fit_point {
     uint64_t total_bytes, lower_bound_bytes; /* with what lies outside */
     bool is_draft;       /* its bytes may be a few percent more than those of the plan in full */
     char refused[512];   /* it cannot be planned at all: why */
-    struct tool_best_cost cost; /* where the best is searched */
+    struct tool_best_cost cost; /* where the best is searched, and this fits or there is no clock */
 };
 
 struct tool_fit {
