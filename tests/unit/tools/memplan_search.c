@@ -158,7 +158,8 @@ Test(memplan, the_best_is_what_trying_everything_finds, .timeout = 300)
 }
 
 /* Goal: a search leaves out no plan by a bound that is none. Method: on one GPU, where nothing is sent, a plan of each kind
- * takes at least its bound on the clock; adapters, too, whose frozen weights have no gradients. */
+ * takes at least its bound on the clock; adapters, too, whose frozen weights have no gradients; and stages of a pipeline on a
+ * GPU each, for a few micro-batches and many. */
 Test(memplan, no_plan_is_faster_than_its_bound)
 {
     static const struct tool_estimate_request clock = {
@@ -167,17 +168,21 @@ Test(memplan, no_plan_is_faster_than_its_bound)
         .device = "H200",
         .layout = {.tensor = 1, .pipeline = 1, .context = 1, .expert = 1, .virtual_stages = 1}};
     load("llama-3-70b");
-    for (uint32_t n = 0; n < 6; n++) {
+    for (uint32_t n = 0; n < 18; n++) {
         struct tool_estimate_request request = clock;
-        struct tool_memplan_settings s = settings_of(1);
+        struct tool_memplan_settings s = settings_of(n < 6 ? 1 : 4);
+        if (n >= 6) {
+            s.slice = (struct tool_slice){.tensor = 1, .pipeline = 4, .context = 1, .stage = TOOL_SLICE_FULLEST};
+            s.plan.micro_batches = n < 12 ? 3 : 24;
+        }
         s.plan.device = "cuda";
         s.plan.seq = 2048;
-        s.plan.recompute = n / 2 == 0 ? EO_RECOMPUTE_NONE : EO_RECOMPUTE_BLOCKS;
-        s.plan.recompute_blocks = n / 2 == 1 ? 40 : 80;
+        s.plan.recompute = n / 2 % 3 == 0 ? EO_RECOMPUTE_NONE : EO_RECOMPUTE_BLOCKS;
+        s.plan.recompute_blocks = n / 2 % 3 == 1 ? 40 : 80;
         s.plan.lora.rank = request.run.lora_rank = n % 2 ? 16 : 0;
         struct tool_memplan memplan = planned(&s);
         const struct tool_best_cost cost = tool_best_cost_of(&memplan, &config, &request, NULL);
-        const double least = tool_best_least_ns(&s.plan, &config, &request);
+        const double least = tool_best_least_ns(&s, s.plan.micro_batches, &config, &request);
         cr_assert(least > 0.5 * cost.token_ns && least <= cost.token_ns, "case %u: %g ns of %g", n, least, cost.token_ns);
         tool_memplan_fini(&memplan);
     }

@@ -23,18 +23,19 @@ static double token_flops(const struct tool_memplan *m, const struct tool_model_
     return 3 * forward + again;
 }
 
-/* Its products, at the speed that products reach. */
-double tool_best_least_ns(const struct tool_plan_settings *settings, const struct tool_model_config *c,
-                          const struct tool_estimate_request *clock)
+double tool_best_least_ns(const struct tool_memplan_settings *settings, uint32_t micro_batches,
+                          const struct tool_model_config *c, const struct tool_estimate_request *clock)
 {
-    const struct tool_plan_settings *s = settings;
+    const struct tool_plan_settings *s = &settings->plan;
+    const struct tool_slice *slice = &settings->slice;
     const double ends = 2 * (double)c->vocabulary * c->width, looked_up = c->tied_head ? 0 : ends;
     const double forward = 2 * (double)tool_model_config_active_parameters(c) - looked_up - 2 * (double)c->context * c->width;
     const double blocks = s->recompute_blocks < c->layer_count ? s->recompute_blocks : c->layer_count;
     const double again = s->recompute == EO_RECOMPUTE_BLOCKS ? (forward - ends) * blocks / c->layer_count : 0;
     const struct tool_device_rates *rates = clock ? tool_device_rates_find(clock->device) : NULL;
     const double passes = s->lora.rank ? 2 : 3; /* frozen weights have no gradients */
-    return rates ? (passes * forward + again) * 1e9 / (rates->product_flops * rates->product_share) : 0;
+    const double bubble = slice->pipeline > 1 ? (slice->pipeline - 1.0) / micro_batches / tool_slice_chunks(slice) : 0;
+    return rates ? (1 + bubble) * (passes * forward + again) * 1e9 / (rates->product_flops * rates->product_share) : 0;
 }
 
 /* The time that memplan --time prints. False: there is none. */
@@ -55,7 +56,7 @@ static bool take_clock(struct tool_best_cost *cost, const struct tool_memplan *m
     if (tool_estimate_time(&time, &request, &problem) < 0)
         return false;
     cost->token_ns = 1e9 * m->settings.plan.ranks / time.step.tokens_per_second;
-    cost->compute_ns = tool_best_least_ns(&m->settings.plan, c, clock);
+    cost->compute_ns = tool_best_least_ns(&m->settings, m->settings.plan.micro_batches, c, clock);
     return true;
 }
 

@@ -20,9 +20,10 @@ struct tool_best_cost {
 /* Of a plan that fits, by the clock of a device with rates; `clock` and `scratch` may be NULL. */
 struct tool_best_cost tool_best_cost_of(const struct tool_memplan *memplan, const struct tool_model_config *config,
                                         const struct tool_estimate_request *clock, struct tool_scratch_memory *scratch);
-/* What cannot be hidden of a token with these settings, whatever the batch, on a clock; without one 0. */
-double tool_best_least_ns(const struct tool_plan_settings *settings, const struct tool_model_config *config,
-                          const struct tool_estimate_request *clock);
+/* What cannot be hidden of a token with these settings, whatever the batch, on a clock; without one 0. Its products; and in a
+ * pipeline those of a stage's micro-batch for each other stage, because the first one reaches the last stage through all. */
+double tool_best_least_ns(const struct tool_memplan_settings *settings, uint32_t micro_batches,
+                          const struct tool_model_config *config, const struct tool_estimate_request *clock);
 /* Below 0: a is better. Less time, then less to compute, less from other nodes, less received, a larger batch, less memory. */
 int tool_best_compare(const struct tool_best_cost *a, const struct tool_best_cost *b);
 

@@ -73,15 +73,12 @@ static void take_if_faster(struct race *r, struct tool_fit *one)
     r->best.neighbour = one->neighbour;
 }
 
-/* The clock of any plan with this batch shows as much for a token: its products, and as long as those of a stage's micro-batch
- * for each other stage, which waits for its first one. */
-static double least_ns(const struct race *r, uint32_t batch)
+/* Whatever else the plan does, with this batch its clock shows more for a token than that of the best one. */
+static bool is_too_slow(const struct race *r, uint32_t batch)
 {
     const struct tool_search *s = r->search;
-    const struct tool_slice *slice = &s->settings->slice;
-    const double micro_batches = s->sequences ? s->sequences / batch : s->settings->plan.micro_batches;
-    const double bubble = slice->pipeline > 1 ? (slice->pipeline - 1) / micro_batches / tool_slice_chunks(slice) : 0;
-    return tool_best_least_ns(&s->settings->plan, s->config, s->clock) * (1 + bubble);
+    const uint32_t micro_batches = s->sequences ? s->sequences / batch : s->settings->plan.micro_batches;
+    return r->best.found && tool_best_least_ns(s->settings, micro_batches, s->config, s->clock) > r->cost.token_ns;
 }
 
 /* Batches that divide the sequences of a step on a rank: each has micro-batches of its own, so each is timed. */
@@ -91,7 +88,7 @@ static void try_divisors(struct race *r, struct tool_fit *one)
     for (uint32_t batch = 1; batch <= s->sequences && batch <= TOOL_BEST_BATCH_MAX; batch++) {
         if (s->sequences % batch || s->sequences / batch > TOOL_MICRO_BATCHES_MOST || (r->kept->batch && batch != r->batch))
             continue;
-        if (r->best.found && least_ns(r, batch) > r->cost.token_ns)
+        if (is_too_slow(r, batch))
             break; /* larger ones are fewer, and wait longer */
         const struct tool_fit_point point = tool_search_try(s, batch);
         if (tool_search_fits(s, &point)) {
@@ -122,7 +119,7 @@ static void try_combinations(struct race *r)
     for (uint32_t i = 0; i < space.strategy_count * space.recompute_count * space.granularity_count; i++) {
         struct tool_fit one = {.kind = fit->kind, .capacity_bytes = fit->capacity_bytes, .plan_count = fit->plan_count};
         tool_best_set(s->settings, &space, i);
-        if (r->best.found && least_ns(r, least_batch) > r->cost.token_ns)
+        if (is_too_slow(r, least_batch))
             continue;
         s->fit = &one;
         struct tool_fit_point least = tool_search_try(s, least_batch);
