@@ -59,6 +59,7 @@ eo_status eo_runtime_fail(struct eo_runtime *rt, eo_status status, const char *f
             eo_fatal("%s", text);
         return status;
     }
+    rt->errors.is_not_finite = status == EO_ERR_NOT_FINITE;
     rt->cursor.phase = PHASE_FAILED;
     /* The others learn of it at once instead of waiting for this rank; all of them see a bad norm by themselves. Who cannot
      * read a checkpoint may have another one. */

@@ -72,6 +72,7 @@ struct runtime_update {
     struct shard_range *ranges;
     void *orthogonal; /* scratch of Muon */
     char labels[EO_NORM_LABELS][64]; /* of the norms' gathers, by step modulo their number */
+    char sum_label[32];              /* of eo_sum's, with the count, as transports compare labels */
 };
 
 /* The trainer's view of a position. */
@@ -208,6 +209,7 @@ struct runtime_offload {
 struct runtime_errors {
     char text[512];
     bool plans_differ; /* the ranks' */
+    bool is_not_finite; /* what ended it was a gradient norm, on all ranks */
 };
 
 /* Of split weights: which half is gathered. WHOLE where they are not split. */

@@ -289,6 +289,7 @@ eo_status eo_runtime_create(eo_runtime **out, const eo_runtime_params *params)
         return EO_ERR_NO_MEMORY;
     rt->params = *params;
     rt->plan = params->plan;
+    eo_plan_use(rt->plan);
     rt->world = params->world;
     rt->world->runtime_count++;
     rt->owner = getpid();
@@ -351,6 +352,7 @@ void eo_runtime_destroy(eo_runtime **runtime)
     eo_views_fini(&rt->views);
     eo_cursor_fini(&rt->cursor);
     rt->world->runtime_count--;
+    eo_plan_leave(rt->plan);
     free(rt);
     *runtime = NULL;
 }

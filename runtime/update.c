@@ -181,9 +181,11 @@ eo_status eo_update_take_params(struct eo_runtime *rt, const eo_step_params *par
     char where[64];
     snprintf(where, sizeof(where), "%s: ", call);
     EO_TRY(check_numbers(rt, where, numbers, sizeof(numbers) / sizeof(numbers[0])));
-    if (params->learning_rate == 0 && !params->exact && !rt->params.update && rt->plan->update_count > 0)
+    if (params->learning_rate == 0 && !params->exact && !params->exact_rate && !rt->params.update && rt->plan->update_count > 0)
         return eo_runtime_fail(rt, EO_ERR_INVALID,
-                               "%s: the optimizer needs a learning rate; to keep the weights set .exact", call);
+                               "%s: learning_rate is 0, which the optimizer takes for not given; if it is meant, as where a "
+                               "warmup begins, set .exact_rate: the weights stay, and the optimizer's state goes on",
+                               call);
     if ((unsigned)params->on_not_finite > EO_SKIP)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "%s: on_not_finite is %d; it is EO_STOP or EO_SKIP", call,
                                (int)params->on_not_finite);

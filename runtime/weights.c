@@ -5,6 +5,7 @@
  */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/arithmetic.h"
@@ -403,9 +404,10 @@ eo_status eo_sum(eo_runtime *rt, double *values, uint32_t count)
         double mine[EO_NORM_VALUES] = {0}, others[EO_NORM_VALUES], sums[EO_NORM_VALUES] = {0};
         rt->comms.quiet = false;
         memcpy(mine, values + begin, part * sizeof(double));
+        snprintf(rt->update.sum_label, sizeof(rt->update.sum_label), "sum of %u values", count);
         EO_TRY(eo_host_upload(rt, rt->update.norm_local, mine, bytes));
-        EO_TRY(eo_runtime_gather(rt, rt->comms.world, rt->update.norm_gathered, rt->update.norm_local, bytes, "sum of values",
-                                 EO_WAIT_NORM));
+        EO_TRY(eo_runtime_gather(rt, rt->comms.world, rt->update.norm_gathered, rt->update.norm_local, bytes,
+                                 rt->update.sum_label, EO_WAIT_NORM));
         for (uint32_t r = 0; r < rt->world->rank_count; r++) {
             EO_TRY(eo_host_download(rt, others, rt->update.norm_gathered + (size_t)r * EO_NORM_VALUES, bytes));
             for (uint32_t v = 0; v < part; v++)

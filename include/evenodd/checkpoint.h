@@ -61,6 +61,8 @@ typedef struct eo_checkpoint_info {
     uint32_t layer_count, parameter_count;
     uint64_t element_count;    /* parameters in the usual sense */
     uint64_t bytes;            /* of all files */
+    bool own_update;           /* the state is of the trainer's own optimizer (eo_runtime_params.update); versions before 10 of
+                                  EO_API did not write it down */
 } eo_checkpoint_info;
 
 /* Elements [offset, offset + count) of a flat layer, in one rank's file. */

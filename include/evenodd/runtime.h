@@ -92,7 +92,7 @@ typedef struct eo_matrix_product {
 } eo_matrix_product;
 
 typedef struct eo_runtime_params {
-    const eo_plan *plan;   /* required; must outlive the runtime */
+    const eo_plan *plan;   /* required; who destroys it before the runtime only gives it up: the runtime keeps it */
     eo_world *world;       /* required; must outlive the runtime; its rank_count is the plan's */
     eo_memory memory;      /* [EO_MEMORY_STATIC] */
     eo_parallel parallel;  /* [the calling thread] for the runtime's own element-wise work */
@@ -160,7 +160,7 @@ typedef struct eo_parameter_group {
     float learning_rate_factor; /* [1] times the step's learning rate */
     float weight_decay;         /* [the step's] 0 for parameters with no_weight_decay */
     float beta1, beta2, eps;    /* [the step's] */
-    bool exact;                 /* [false] the numbers above are taken as written, zeros too */
+    bool exact;                 /* [false] the numbers above are taken as written, zeros too: so give all of them */
     bool frozen;                /* [false] weights and state stay as they are, and AdamW's count of steps too; the gradients are
                                    computed, and count in the norm */
     uint32_t clip_group;        /* [0] groups with the same one are clipped by the norm that they have together; of 0 `clip` of the
@@ -174,7 +174,8 @@ typedef struct eo_parameter_group {
  * weights nobody sees. Every number must be finite and not negative,
  * but for `values` and an infinite `clip`; anything else is EO_ERR_INVALID. */
 typedef struct eo_step_params {
-    float learning_rate; /* required by the library's optimizers: 0 only with `exact`, or where all layers are frozen */
+    float learning_rate; /* required by the library's optimizers: 0 only with `exact_rate` or `exact`, or where all layers
+                            are frozen */
     float beta1;         /* [0.9] below 1; of SGD the momentum */
     float beta2;         /* [0.999; Lion: 0.99; Muon: 0.95] below 1; not of SGD */
     float eps;           /* [1e-8] of AdamW */
@@ -183,8 +184,9 @@ typedef struct eo_step_params {
     float clip;          /* [0: off] largest global L2 norm of the gradient, less the parameters in a clip_group of their own */
     double values[4];    /* the trainer's own scalars (its loss), summed over the ranks into the report, together with
                             those at eo_step_values() */
-    bool exact;          /* [false] learning_rate, beta1, beta2 and eps are taken as written, zeros too. With an eps of 0 a
-                            weight without any gradient so far stays as it is */
+    bool exact; /* [false] learning_rate, beta1, beta2 and eps are taken as written, zeros too: so give all of them, for a
+                   beta of 0 forgets the gradients of steps before. With an eps of 0 a
+                   weight without any gradient so far stays as it is */
     float ema_decay;     /* [0.999] at most 1: the average stays as it is; of a plan with `ema`: average += (1 - decay)
                             (weight - average), after the optimizer. It begins as the weights before the first step */
     eo_not_finite on_not_finite;   /* [EO_STOP] of the gradient norm; the same on all ranks */
@@ -196,6 +198,8 @@ typedef struct eo_step_params {
     float loss_scale;    /* [1] what the loss was multiplied by, beside: gradients are divided by it, before norm and clipping. The
                             norm counts as infinite where it makes them too large for floats, as does a `weight` below 1 */
     float momentum;      /* [0.95] below 1: of EO_OPTIMIZER_MUON's matrices; all other numbers are AdamW's */
+    bool exact_rate; /* [false] a learning_rate of 0 is meant, as at the begin of a warmup: the weights stay, the optimizer's
+                        state goes on */
 } eo_step_params;
 #define eo_step_params(...) EO_PARAMS(eo_step_params, __VA_ARGS__)
 

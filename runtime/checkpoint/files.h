@@ -85,6 +85,8 @@ EO_NODISCARD eo_status eo_checkpoint_write_file(const char *folder, const struct
  * the `keep` newest ones (0: nothing) and what was left unfinished. `error` after EO_OK: a warning about what stays, or "". */
 EO_NODISCARD eo_status eo_checkpoint_commit(const char *folder, const struct checkpoint_tables *tables, uint32_t keep,
                                             struct checkpoint_error *error);
+/* The highest step of a whole checkpoint there; 0: none, or the folder cannot be listed. */
+uint64_t eo_checkpoint_latest(const char *folder);
 /* Removes what was begun. */
 void eo_checkpoint_discard(const char *folder, uint64_t step);
 

@@ -353,6 +353,20 @@ static bool is_kept(const struct ordered_steps *o, uint64_t step)
     return step >= o->step;
 }
 
+static void note_latest(void *user, uint64_t step, bool has_manifest)
+{
+    uint64_t *latest = user;
+    if (has_manifest && step > *latest)
+        *latest = step;
+}
+
+uint64_t eo_checkpoint_latest(const char *folder)
+{
+    struct checkpoint_error error;
+    uint64_t latest = 0;
+    return eo_checkpoint_list(folder, note_latest, &latest, &error) == EO_OK ? latest : 0;
+}
+
 /* A folder with the name of a step is whole, so what goes has another name before its first file goes. */
 static bool rename_old(int parent, const char *name)
 {

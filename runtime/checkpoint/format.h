@@ -44,10 +44,11 @@ struct checkpoint_head {
     char strategy[EO_CHECKPOINT_STRATEGY_MAX];
     char model_name[EO_NAME_MAX];
     uint32_t has_ema; /* the last of the arrays of state is the average of the weights; else 0 */
-    uint32_t optimizer; /* eo_optimizer; 0 also where it was the trainer's own */
+    uint32_t optimizer; /* eo_optimizer; 0 where it was the trainer's own */
     uint64_t skipped; /* steps, of `step` */
     uint32_t group_count; /* of numbers in `frozen`; 0 in files of before */
-    uint32_t reserved[9];
+    uint32_t own_update;  /* 1: the state is of the trainer's own `update`; 0 in files of before, whosever it was */
+    uint32_t reserved[8];
 };
 
 struct checkpoint_layer {
@@ -118,7 +119,7 @@ EO_NODISCARD eo_status eo_checkpoint_make_tables(struct checkpoint_tables *out, 
                                                  struct checkpoint_range (*range)(const void *user, uint32_t layer),
                                                  const void *user);
 /* Layers and parameters of a plan, and what a head says of them. */
-EO_NODISCARD eo_status eo_checkpoint_describe_plan(struct checkpoint_tables *out, const struct eo_plan *plan);
+EO_NODISCARD eo_status eo_checkpoint_describe_plan(struct checkpoint_tables *out, const struct eo_plan *plan, bool own_update);
 void eo_checkpoint_free_tables(struct checkpoint_tables *tables);
 
 /* The trainer's bytes of a file: its last section. */

@@ -121,7 +121,7 @@ static eo_status check_counts(const struct head_check *check, const struct check
     HEAD_HOLDS(head->layer_count > 0 && head->parameter_count > 0 && head->section_count > 0 && head->rank < head->rank_count &&
                    head->optimizer_states <= EO_STATES_MAX + 1 && head->dtype <= EO_DTYPE_BF16 &&
                    head->has_ema <= (head->optimizer_states > 0) && head->optimizer < EO_OPTIMIZER_COUNT &&
-                   head->group_count <= EO_GROUPS_MAX && file_bytes <= INT64_MAX,
+                   head->own_update <= 1 && head->group_count <= EO_GROUPS_MAX && file_bytes <= INT64_MAX,
                "its numbers", head->rank);
     HEAD_HOLDS(is_text(head->model_name, sizeof(head->model_name)) && is_text(head->strategy, sizeof(head->strategy)),
                "its names", 0);

@@ -238,6 +238,11 @@ eo_status eo_checkpoint_load(eo_checkpoint *checkpoint, eo_runtime *rt)
     const eo_status fits = check(checkpoint, rt->plan, &error); /* of this rank alone: before what all do together */
     if (fits < 0)
         return eo_runtime_fail(rt, fits, "%s", error.text);
+    if (rt->plan->params.optimizer_states > 0 && checkpoint->files[0].head->own_update && !rt->params.update)
+        return eo_runtime_fail(rt, EO_ERR_INVALID,
+                               "%s is of another optimizer: there it is the trainer's own "
+                               "(eo_runtime_params.update), here %s",
+                               checkpoint->path, eo_optimizer_name(rt->plan->params.optimizer));
     EO_TRY(eo_runtime_leave_schedule(rt, "eo_checkpoint_load"));
     eo_saver_await_layer(rt, EO_NONE);
     rt->steps.written[rt->plan->parameter_count] = true;

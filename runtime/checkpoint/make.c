@@ -76,7 +76,7 @@ static eo_status make(struct making *making, const char *folder, uint32_t blob_b
 {
     struct checkpoint_tables model;
     EO_TRY(eo_checkpoint_check_free(folder, 0, error));
-    EO_TRY(eo_checkpoint_describe_plan(&model, making->plan));
+    EO_TRY(eo_checkpoint_describe_plan(&model, making->plan, false));
     void *piece = aligned_alloc(CHECKPOINT_ALIGN, CHECKPOINT_PIECE);
     const eo_status status =
         piece ? make_files(making, folder, &model, blob_bytes, piece, error) : EO_ERR_NO_MEMORY;

@@ -123,8 +123,8 @@ static bool is_of_the_same(const struct checkpoint_tables *a, const struct check
 {
     return a->head->layer_count == b->head->layer_count && a->head->parameter_count == b->head->parameter_count &&
            a->head->optimizer_states == b->head->optimizer_states && a->head->has_ema == b->head->has_ema &&
-           a->head->optimizer == b->head->optimizer && a->head->dtype == b->head->dtype &&
-           a->head->model_hash == b->head->model_hash &&
+           a->head->optimizer == b->head->optimizer && a->head->own_update == b->head->own_update &&
+           a->head->dtype == b->head->dtype && a->head->model_hash == b->head->model_hash &&
            memcmp(a->layers, b->layers, a->head->layer_count * sizeof(*a->layers)) == 0 &&
            memcmp(a->parameters, b->parameters, a->head->parameter_count * sizeof(*a->parameters)) == 0;
 }
@@ -285,10 +285,18 @@ void eo_checkpoint_get_info(const eo_checkpoint *checkpoint, eo_checkpoint_info 
         return;
     const struct checkpoint_head *head = checkpoint->files[0].head;
     *out = (eo_checkpoint_info){
-        .path = checkpoint->path, .model_name = head->model_name, .strategy = head->strategy, .step = head->step,
-        .rank_count = head->rank_count, .dtype = (eo_dtype)head->dtype, .optimizer_states = head->optimizer_states,
-        .layer_count = head->layer_count, .parameter_count = head->parameter_count,
-        .element_count = head->element_count, .bytes = checkpoint->bytes,
+        .path = checkpoint->path,
+        .model_name = head->model_name,
+        .strategy = head->strategy,
+        .step = head->step,
+        .rank_count = head->rank_count,
+        .dtype = (eo_dtype)head->dtype,
+        .optimizer_states = head->optimizer_states,
+        .layer_count = head->layer_count,
+        .parameter_count = head->parameter_count,
+        .element_count = head->element_count,
+        .bytes = checkpoint->bytes,
+        .own_update = head->own_update,
     };
 }
 

@@ -30,13 +30,18 @@
 enum saver_phase { SAVER_IDLE, SAVER_COPYING, SAVER_WRITING, SAVER_WRITTEN, SAVER_FAILED, SAVER_ENDING };
 enum saver_job { JOB_NONE, JOB_WRITE, JOB_COMMIT, JOB_DISCARD, JOB_END };
 
-/* What a rank adds to the sum when it has written, or could not: a sum of doubles tells both counts of up to 2^16 ranks.
- * Rank 0 alone adds the rest: its verdict while a save ends, and always which save it is, by its step. So a sum that is read
- * late is not taken for the next word of the same save, nor for one of the next save. All is below 2^53, thus exact. */
-static const double value_written = 1, value_failed = 1 << 20;
-static const double value_named = (double)(UINT64_C(1) << 40), value_not_named = (double)(UINT64_C(1) << 41);
-static const double value_save = (double)(UINT64_C(1) << 42);
-enum { STEPS_TOLD_APART = 1 << 10 }; /* far more than there are sums still to be read */
+/*
+ * The sum, as an integer of fields, from the lowest bits on. Each of the first three counts ranks, in as many bits as the world
+ * needs. Rank 0 alone adds the last two, so a sum that is read late is taken neither for the next word of the same save nor for
+ * one of the next save. All of a world of 8191 ranks is below 2^53, thus exact; a larger one does not count who has begun.
+ *
+ *     written | failed | in a save | verdict: 1 named, 2 not named | the save, by its step
+ */
+enum { STEPS_TOLD_APART = 1 << 10 /* far more than there are sums still to be read */, COUNTED_BITS_MAX = 13 };
+enum { VERDICT_NONE, VERDICT_NAMED, VERDICT_NOT_NAMED };
+struct saver_sum {
+    uint64_t written, failed, begun, verdict, save;
+};
 
 struct eo_saver {
     struct eo_runtime *rt;
@@ -56,7 +61,7 @@ struct eo_saver {
     bool is_asked, is_polled; /* since it began its value was taken, and sums were given, */
     bool is_answered;         /* of which one was of this save */
     bool is_warned;
-    double verdict;   /* ENDING: rank 0's, when its thread has done */
+    uint32_t verdict; /* ENDING: rank 0's, when its thread has done */
     struct eo_event copied;
     uint32_t patience_ms; /* 0: nobody waits for this rank's disk */
     eo_saver_report report;
@@ -72,10 +77,47 @@ struct eo_saver {
     enum saver_job job; /* that is to be done or being done */
     eo_status result;   /* of the last one */
     struct checkpoint_error why;
+    bool has_looked; /* for later checkpoints of another run */
     uint64_t done_ns;
     uint32_t passed_layers; /* layers before this one are written; of JOB_WRITE in place */
     atomic_bool gives_up;
 };
+
+/* -- the sum -------------------------------------------------------------------------------------------------------*/
+
+static uint32_t count_bits(const struct eo_saver *saver)
+{
+    uint32_t bits = 1;
+    while (saver->rt->world->rank_count >> bits)
+        bits++;
+    return bits;
+}
+
+static bool counts_begun(const struct eo_saver *saver)
+{
+    return count_bits(saver) <= COUNTED_BITS_MAX;
+}
+
+static double saver_sum_value(const struct eo_saver *saver, const struct saver_sum *sum)
+{
+    const uint32_t bits = count_bits(saver), from = counts_begun(saver) ? 3 * bits : 2 * bits;
+    const uint64_t begun = counts_begun(saver) ? sum->begun << 2 * bits : 0;
+    return (double)(sum->written | sum->failed << bits | begun | sum->verdict << from | sum->save << (from + 2));
+}
+
+/* Of what is no such sum, a save that there is not. */
+static struct saver_sum saver_sum_of(const struct eo_saver *saver, double value)
+{
+    const uint32_t bits = count_bits(saver), from = counts_begun(saver) ? 3 * bits : 2 * bits;
+    const uint64_t all = value >= 0 && value < 0x1p53 ? (uint64_t)value : 0, mask = (UINT64_C(1) << bits) - 1;
+    if ((double)all != value)
+        return (struct saver_sum){.save = STEPS_TOLD_APART};
+    return (struct saver_sum){.written = all & mask,
+                              .failed = all >> bits & mask,
+                              .begun = all >> 2 * bits & mask,
+                              .verdict = all >> from & 3,
+                              .save = all >> (from + 2)};
+}
 
 /* -- the thread ----------------------------------------------------------------------------------------------------*/
 
@@ -149,6 +191,18 @@ static const void *image_part(void *user, const struct checkpoint_section *secti
     return eo_image_part(&saver->image, section, at, bytes, piece, error);
 }
 
+/* Who resumes takes the highest step, so this run's checkpoints would be passed over. */
+static void tell_later(struct eo_saver *saver, uint64_t step)
+{
+    const uint64_t latest = eo_checkpoint_latest(saver->folder);
+    if (latest > step)
+        snprintf(saver->why.text, sizeof(saver->why.text),
+                 "checkpoint of step %llu: %s has one of step %llu, of another run or a resumed one: eo_checkpoint_find takes "
+                 "that; move "
+                 "it, or save elsewhere",
+                 (unsigned long long)step, saver->folder, (unsigned long long)latest);
+}
+
 /* Rank 0 has the lock. Without it nothing is removed either: it may be another run's. The others look whose it is. */
 static eo_status run_job(struct eo_saver *saver, enum saver_job job)
 {
@@ -160,9 +214,13 @@ static eo_status run_job(struct eo_saver *saver, enum saver_job job)
     case JOB_WRITE:
         return eo_checkpoint_write_file(saver->folder, &saver->tables, image_part, saver, saver->piece, &saver->why);
     case JOB_COMMIT: {
+        const uint64_t step = saver->tables.head->step;
         const eo_status status = eo_checkpoint_commit(saver->folder, &saver->tables, saver->keep, &saver->why);
         if (status < 0)
-            eo_checkpoint_discard(saver->folder, saver->tables.head->step);
+            eo_checkpoint_discard(saver->folder, step);
+        else if (!saver->has_looked && !saver->why.text[0])
+            tell_later(saver, step);
+        saver->has_looked = true;
         return status;
     }
     case JOB_DISCARD: eo_checkpoint_discard(saver->folder, saver->tables.head->step); return EO_OK;
@@ -309,7 +367,7 @@ static eo_status saver_init(struct eo_saver *saver, const eo_saver_params *param
         rt->saver = saver;
     if (!saver->piece)
         return EO_ERR_NO_MEMORY;
-    EO_TRY(eo_checkpoint_describe_plan(&model, rt->plan));
+    EO_TRY(eo_checkpoint_describe_plan(&model, rt->plan, rt->params.update != NULL));
     const eo_status status = eo_checkpoint_make_tables(&saver->tables, &model, rt->world->rank, rt->world->rank_count,
                                                        saver->blob_bytes_max, own_range,
                                                        &(struct own_ranges){rt->plan, rt->world->rank});
@@ -376,6 +434,18 @@ bool eo_saver_is_in_place(const eo_saver *saver, uint64_t *copy_bytes)
     return saver && saver->image.is_in_place;
 }
 
+/* A step that stopped for its norm did so on all ranks, which can go on to speak of their save. Of steps on a GPU that run
+ * ahead each rank may have learned it after another one. */
+static bool has_stopped(const struct eo_runtime *rt)
+{
+    return rt->cursor.phase == PHASE_FAILED && rt->errors.is_not_finite && !rt->steps.is_late;
+}
+
+static bool may_still_end(const struct eo_runtime *rt)
+{
+    return rt->cursor.phase != PHASE_FAILED || has_stopped(rt);
+}
+
 void eo_saver_destroy(eo_saver **pointer)
 {
     if (!pointer || !*pointer)
@@ -385,6 +455,11 @@ void eo_saver_destroy(eo_saver **pointer)
     if (saver->owner != getpid()) /* thread and lock are another process's */
         return;
     struct eo_device *device = saver->rt->device;
+    if (saver->phase != SAVER_IDLE && may_still_end(saver->rt))
+        eo_log_write(&saver->log, EO_LOG_WARN,
+                     "rank %u: eo_saver_destroy: the save of step %llu is not over, and is dropped: call "
+                     "eo_saver_wait on all ranks before it",
+                     saver->rt->world->rank, (unsigned long long)saver->report.step);
     if (saver->thread_started)
         end_thread(saver);
     if (saver->rt->saver == saver)
@@ -424,13 +499,13 @@ static void warn_if_forgotten(struct eo_saver *saver)
                                 "(eo_step_params.values)"
         : !saver->is_polled   ? "eo_saver_poll was not called since: give it the sum of these values after every step"
         : !saver->is_answered ? "eo_saver_poll was given other sums than those of eo_saver_value: take that place of "
-                                "eo_step_report.values"
+                                "eo_step_report.values; or rank 0 did not begin this save"
                               : NULL;
     if (!lacks || saver->is_warned || saver->rt->steps.finished < saver->report.step + EO_REPORTS_KEPT)
         return;
     saver->is_warned = true;
-    eo_log_write(&saver->log, EO_LOG_WARN, "rank %u: eo_saver_begin: the save of step %llu is not over: %s",
-                 saver->rt->world->rank, (unsigned long long)saver->report.step, lacks);
+    eo_log_write(&saver->log, EO_LOG_WARN, "rank %u: the save of step %llu is not over: %s", saver->rt->world->rank,
+                 (unsigned long long)saver->report.step, lacks);
 }
 
 eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes)
@@ -499,7 +574,7 @@ static void look_at_thread(struct eo_saver *saver)
         if (saver->result < 0)
             keep_error(saver);
     } else if (saver->phase == SAVER_ENDING && saver->rt->world->rank == 0 && saver->verdict == 0) {
-        saver->verdict = saver->is_given_up || saver->result < 0 ? value_not_named : value_named;
+        saver->verdict = saver->is_given_up || saver->result < 0 ? VERDICT_NOT_NAMED : VERDICT_NAMED;
         if (saver->result < 0)
             keep_error(saver);
         else if (!saver->is_given_up && saver->why.text[0])
@@ -519,16 +594,13 @@ double eo_saver_value(eo_saver *saver)
         return 0;
     look_at_thread(saver);
     saver->is_asked = true;
-    const double save = saver->rt->world->rank == 0 ? (double)save_number(saver) * value_save : 0;
-    switch (saver->phase) {
-    case SAVER_WRITTEN: return save + value_written;
-    case SAVER_FAILED: return save + value_failed;
-    case SAVER_ENDING: return save + saver->verdict;
-    case SAVER_COPYING:
-    case SAVER_WRITING: return save;
-    case SAVER_IDLE:
-    default: return 0;
-    }
+    if (saver->phase == SAVER_IDLE)
+        return 0;
+    return saver_sum_value(saver, &(struct saver_sum){.written = saver->phase == SAVER_WRITTEN,
+                                                      .failed = saver->phase == SAVER_FAILED,
+                                                      .begun = 1,
+                                                      .verdict = saver->phase == SAVER_ENDING ? saver->verdict : VERDICT_NONE,
+                                                      .save = saver->rt->world->rank == 0 ? save_number(saver) : 0});
 }
 
 /* All ranks have written, or one could not: what remains is rank 0's to do. */
@@ -536,9 +608,33 @@ static void begin_end(struct eo_saver *saver, bool failed)
 {
     saver->phase = SAVER_ENDING;
     saver->is_given_up = failed;
-    saver->verdict = 0;
+    saver->verdict = VERDICT_NONE;
     if (saver->rt->world->rank == 0)
         give_job(saver, failed ? JOB_DISCARD : JOB_COMMIT);
+}
+
+static void stop_writing(struct eo_saver *saver)
+{
+    if (saver->phase == SAVER_COPYING) /* after a failure there is no copy any more */
+        (void)eo_host_await(saver->rt, &saver->copied, "waiting for the copy of a checkpoint");
+    atomic_store(&saver->gives_up, true);
+    while (!is_idle(saver, 1000))
+        ;
+    atomic_store(&saver->gives_up, false);
+}
+
+/* Told by the first sum of a save. Those ranks that did not begin it have no part in its end, and know nothing of it. */
+static void end_without_others(struct eo_saver *saver, uint64_t begun)
+{
+    struct eo_runtime *rt = saver->rt;
+    stop_writing(saver);
+    snprintf(
+        saver->why.text, sizeof(saver->why.text),
+        "checkpoint of step %llu: %llu of %u ranks began this save: call eo_saver_begin on all ranks after the same step, and "
+        "give eo_saver_value to every step",
+        (unsigned long long)saver->report.step, (unsigned long long)begun, rt->world->rank_count);
+    keep_error(saver);
+    begin_end(saver, true);
 }
 
 eo_status eo_saver_poll(eo_saver *saver, double sum, eo_saver_report *report)
@@ -555,21 +651,24 @@ eo_status eo_saver_poll(eo_saver *saver, double sum, eo_saver_report *report)
         saver->phase = SAVER_WRITING;
     }
     saver->is_polled = true;
-    const uint64_t total = (uint64_t)sum, verdict = total % (uint64_t)value_save / (uint64_t)value_named;
-    if (total / (uint64_t)value_save != save_number(saver)) /* of a save before this one */
-        return EO_IN_PROGRESS;
-    saver->is_answered = true;
-    if (saver->phase != SAVER_ENDING) {
-        const uint64_t counts = total % (uint64_t)value_named, failed = counts / (uint64_t)value_failed;
-        if (counts % (uint64_t)value_failed + failed == saver->rt->world->rank_count)
-            begin_end(saver, failed > 0);
+    const struct saver_sum s = saver_sum_of(saver, sum);
+    if (s.save != save_number(saver) || sum == 0) { /* of a save before this one, or none */
+        warn_if_forgotten(saver);
         return EO_IN_PROGRESS;
     }
-    if (verdict == 0)
+    saver->is_answered = true;
+    if (saver->phase != SAVER_ENDING) {
+        if (counts_begun(saver) && s.begun != saver->rt->world->rank_count)
+            end_without_others(saver, s.begun);
+        else if (s.written + s.failed == saver->rt->world->rank_count)
+            begin_end(saver, s.failed > 0);
+        return EO_IN_PROGRESS;
+    }
+    if (s.verdict == VERDICT_NONE)
         return EO_IN_PROGRESS;
     saver->phase = SAVER_IDLE;
     eo_patience_end(saver->patience_ms);
-    saver->report.is_written = verdict == 1;
+    saver->report.is_written = s.verdict == VERDICT_NAMED;
     saver->report.copy_ns += saver->waited_ns;
     if (report)
         *report = saver->report;
@@ -577,11 +676,9 @@ eo_status eo_saver_poll(eo_saver *saver, double sum, eo_saver_report *report)
 }
 
 /* Nobody waits long for another here, however long a disk takes: a rank that is lost is noticed. */
-eo_status eo_saver_wait(eo_saver *saver, eo_saver_report *report)
+static eo_status await_end(eo_saver *saver, eo_saver_report *report)
 {
     enum { ROUND_MS = 200 };
-    if (!saver)
-        return EO_ERR_INVALID;
     struct eo_runtime *rt = saver->rt;
     if (saver->phase == SAVER_COPYING)
         EO_TRY(eo_host_await(rt, &saver->copied, "waiting for the copy of a checkpoint"));
@@ -592,5 +689,19 @@ eo_status eo_saver_wait(eo_saver *saver, eo_saver_report *report)
         EO_TRY(eo_sum(rt, &sum, 1));
         status = eo_saver_poll(saver, sum, report);
     }
+    return status;
+}
+
+eo_status eo_saver_wait(eo_saver *saver, eo_saver_report *report)
+{
+    if (!saver)
+        return EO_ERR_INVALID;
+    struct eo_runtime *rt = saver->rt;
+    const bool stopped = has_stopped(rt);
+    if (stopped)
+        rt->cursor.phase = PHASE_IDLE; /* for sums of this save alone */
+    const eo_status status = await_end(saver, report);
+    if (stopped)
+        rt->cursor.phase = PHASE_FAILED;
     return status;
 }

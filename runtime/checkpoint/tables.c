@@ -123,7 +123,7 @@ static void describe_layer(const struct eo_plan *plan, uint32_t l, struct checkp
     }
 }
 
-eo_status eo_checkpoint_describe_plan(struct checkpoint_tables *out, const struct eo_plan *plan)
+eo_status eo_checkpoint_describe_plan(struct checkpoint_tables *out, const struct eo_plan *plan, bool own_update)
 {
     struct checkpoint_head head = {
         .version = CHECKPOINT_VERSION,
@@ -133,6 +133,7 @@ eo_status eo_checkpoint_describe_plan(struct checkpoint_tables *out, const struc
         .optimizer_states = plan->state_count,
         .has_ema = plan->params.ema,
         .optimizer = plan->params.optimizer,
+        .own_update = own_update && plan->params.optimizer_states > 0,
         .layer_count = plan->layer_count,
         .parameter_count = plan->parameter_count,
         .group_count = plan->trainer_group_count,

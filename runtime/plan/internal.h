@@ -12,6 +12,8 @@
 #ifndef EO_RUNTIME_PLAN_INTERNAL_H
 #define EO_RUNTIME_PLAN_INTERNAL_H
 
+#include <stdatomic.h>
+
 #include <evenodd/plan.h>
 
 #include "buffers/layout.h"
@@ -147,6 +149,7 @@ struct eo_plan {
     eo_plan_params params;
     char model_name[EO_NAME_MAX];
     eo_log log; /* during create only */
+    atomic_uint users; /* the trainer, and each runtime: the last one frees it */
 
     struct plan_layer *layers;
     struct plan_parameter *parameters; /* by layer */
@@ -265,6 +268,10 @@ EO_NODISCARD eo_status eo_plan_take_float8(struct eo_plan *plan); /* of layers, 
 EO_NODISCARD eo_status eo_plan_make_tables(struct eo_plan *plan, const struct eo_model *model);
 EO_NODISCARD eo_status eo_plan_make_lists(struct eo_plan *plan);
 EO_NODISCARD eo_status eo_plan_make_memory(struct eo_plan *plan);
+
+/* A runtime's part in the plan; the last who leaves or destroys it frees it. */
+void eo_plan_use(const struct eo_plan *plan);
+void eo_plan_leave(const struct eo_plan *plan);
 
 /* Vector clocks of a sequence of runs, kept for the lifetimes. clock[s] = operations of stream s that have ended
  * before this one starts, counted over the whole sequence, itself included in its own stream. */

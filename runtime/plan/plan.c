@@ -274,6 +274,7 @@ eo_status eo_plan_create(eo_plan **out, const eo_model *model, const eo_plan_par
     if (!plan)
         return EO_ERR_NO_MEMORY;
     plan->log = params->log ? *params->log : model->log;
+    atomic_init(&plan->users, 1);
     eo_status status = take_params(plan, params);
     if (status >= 0)
         status = eo_plan_make_tables(plan, model);
@@ -297,11 +298,25 @@ eo_status eo_plan_create(eo_plan **out, const eo_model *model, const eo_plan_par
     return EO_OK;
 }
 
+void eo_plan_use(const eo_plan *plan)
+{
+    atomic_fetch_add(&((eo_plan *)(uintptr_t)plan)->users, 1);
+}
+
+void eo_plan_leave(const eo_plan *plan)
+{
+    eo_plan *mine = (eo_plan *)(uintptr_t)plan;
+    eo_plan_destroy(&mine);
+}
+
 void eo_plan_destroy(eo_plan **plan)
 {
     if (!plan || !*plan)
         return;
     eo_plan *p = *plan;
+    *plan = NULL;
+    if (atomic_fetch_sub(&p->users, 1) > 1)
+        return;
     free(p->layers);
     free(p->parameters);
     free(p->parameter_of_model);
@@ -317,7 +332,6 @@ void eo_plan_destroy(eo_plan **plan)
     for (int list = 0; list < EO_LIST_COUNT; list++)
         free(p->schedule.lists[list].operations);
     free(p);
-    *plan = NULL;
 }
 
 static void summarize(const eo_plan *plan, eo_plan_summary *out)

@@ -46,7 +46,7 @@ eo_status eo_world_create_local(eo_world *worlds[], const eo_world_params *param
         eo_log_write(params->log, EO_LOG_ERROR, "device '%s' is not built in", device);
         return EO_ERR_UNSUPPORTED;
     }
-    for (uint32_t r = 0; r < rank_count; r++)
+    for (uint32_t r = 0; r < rank_count && r < EO_LOCAL_RANKS_MAX; r++) /* more are refused: the array may be of the most */
         worlds[r] = NULL;
     struct eo_group *group;
     EO_TRY(ops->group_create(&group, &(struct eo_group_params){

@@ -2,6 +2,7 @@
 #include "saved_training.h"
 
 #include <ftw.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,6 +139,8 @@ static void write_gradients(struct saved_rank *self, uint32_t position, const eo
         CHECK_THAT(eo_model_parameter(self->model, 2 * layer_of[position] + k, &info) == EO_OK);
         for (uint64_t i = 0; i < info.element_count; i++)
             values[i] = self->rank == 0 ? number(step, 16 * position + k, i % 257) / 64 : 0;
+        if (self->breaks)
+            values[0] = NAN;
     }
 }
 
@@ -165,7 +168,7 @@ static eo_status run_passes(struct saved_rank *self)
     return status;
 }
 
-static eo_status one_step(struct saved_rank *self, double value, double *sum)
+eo_status saved_step(struct saved_rank *self, double value, double *sum)
 {
     eo_step_report report = {0};
     eo_status status = eo_step_begin(self->runtime);
@@ -182,7 +185,7 @@ static eo_status one_step(struct saved_rank *self, double value, double *sum)
 void saved_steps(struct saved_rank *self, uint64_t until)
 {
     double sum;
-    while (self->runtime->steps.finished < until && one_step(self, 0, &sum) >= 0)
+    while (self->runtime->steps.finished < until && saved_step(self, 0, &sum) >= 0)
         ;
     CHECK_THAT(self->runtime->steps.finished == until);
 }
@@ -190,7 +193,7 @@ void saved_steps(struct saved_rank *self, uint64_t until)
 eo_status saved_step_with(struct saved_rank *self, eo_saver *saver, eo_saver_report *report)
 {
     double sum = 0;
-    CHECK_THAT(one_step(self, eo_saver_value(saver), &sum) >= 0);
+    CHECK_THAT(saved_step(self, eo_saver_value(saver), &sum) >= 0);
     return eo_saver_poll(saver, sum, report);
 }
 
@@ -198,7 +201,7 @@ eo_status saved_step_late(struct saved_rank *self, eo_saver *saver, uint64_t lat
 {
     double sum = 0;
     eo_step_report before;
-    CHECK_THAT(one_step(self, eo_saver_value(saver), &sum) >= 0);
+    CHECK_THAT(saved_step(self, eo_saver_value(saver), &sum) >= 0);
     CHECK_THAT(eo_runtime_get_report(self->runtime, self->runtime->steps.finished - late, &before) == EO_OK);
     return eo_saver_poll(saver, before.values[0], report);
 }
@@ -291,6 +294,11 @@ struct rank_thread {
     bool started;
 };
 
+static void own_update(void *user, const eo_shard *shard)
+{
+    (void)user, (void)shard;
+}
+
 static void count_gradient(void *user, const eo_shard *shard)
 {
     struct saved_rank *self = user;
@@ -303,11 +311,12 @@ static void *rank_main(void *arg)
     const eo_status status =
         eo_runtime_create(&self->rank.runtime, eo_runtime_params(.plan = self->rank.plan, .world = self->rank.world,
                                                                  .memory = self->rank.settings->memory, .log = self->rank.log,
+                                                                 .update = self->rank.settings->updates ? own_update : NULL,
                                                                  .gradient = count_gradient, .gradient_user = &self->rank));
     self->started = status >= 0;
     if (self->started)
         self->body(&self->rank);
-    if (self->rank.runtime && self->rank.runtime->cursor.phase == PHASE_FAILED)
+    if (self->rank.runtime && self->rank.runtime->cursor.phase == PHASE_FAILED && !self->rank.breaks) /* which all ranks see */
         eo_world_abort(self->rank.world, eo_runtime_error(self->rank.runtime));
     eo_runtime_destroy(&self->rank.runtime);
     return NULL;

@@ -28,6 +28,7 @@ struct saved_settings {
     eo_optimizer optimizer;
     bool fp32;          /* of biases and the fixed matrix */
     uint32_t padding;   /* elements behind the body's matrix and the head's bias */
+    bool updates;       /* by an `update` of the trainer's own */
     bool joined;        /* the body's bias to its matrix, whose rows are then a multiple of 16 */
 };
 
@@ -41,6 +42,7 @@ struct saved_rank {
     const eo_log *log;
     void *shared; /* the case's own */
     uint32_t gradients; /* told by the runtime's `gradient` */
+    bool breaks;        /* one of the next gradients is no number */
 };
 
 /* Runs body on every rank of a world of threads. False: a rank could not start, or something did not hold. */
@@ -50,6 +52,8 @@ bool saved_run(const struct saved_settings *settings, void (*body)(struct saved_
 void saved_initialise(struct saved_rank *self);
 void saved_steps(struct saved_rank *self, uint64_t until);
 uint64_t saved_hash(struct saved_rank *self);
+/* A step with a value, whatever it ends with. */
+eo_status saved_step(struct saved_rank *self, double value, double *sum);
 
 /* A step that carries the saver's value. The status of its poll. */
 eo_status saved_step_with(struct saved_rank *self, eo_saver *saver, eo_saver_report *report);

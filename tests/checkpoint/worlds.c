@@ -16,6 +16,7 @@ struct story {
     char folder[256], copy[256];
     uint64_t hash;  /* of the weights at the end, rank 0's */
     uint64_t saved; /* at SAVED_AT */
+    uint64_t step;  /* until which a run goes */
 };
 
 /* -- any world -----------------------------------------------------------------------------------------------------*/
@@ -377,6 +378,132 @@ static void forgotten_calls(void)
     tap_case("a save whose value or sum is forgotten says so at the next begin, once some steps have ended");
 }
 
+/* -- saves that cannot end as they should --------------------------------------------------------------------------*/
+
+static void saves_alone(struct saved_rank *self)
+{
+    struct story *story = self->shared;
+    eo_saver *saver = NULL;
+    eo_saver_report report;
+    double meet = 0;
+    saved_initialise(self);
+    CHECK_THAT(eo_saver_create(&saver, eo_saver_params(.runtime = self->runtime, .folder = story->folder, .log = self->log)) ==
+               EO_OK);
+    for (uint64_t step = 1; step <= 1025; step += 1024) { /* told apart by the step modulo 1024 */
+        saved_steps(self, step);
+        if (self->rank == 0)
+            saved_log_clear();
+        CHECK_THAT(eo_sum(self->runtime, &meet, 1) == EO_OK);
+        if (self->rank == 0)
+            CHECK_THAT(eo_saver_begin(saver, NULL, 0) == EO_OK);
+        eo_status status = saved_step_with(self, saver, &report);
+        CHECK_THAT(status == (self->rank == 0 ? EO_IN_PROGRESS : EO_OK));
+        for (int steps = 0; steps < 200; steps++) {
+            const eo_status now = saved_step_with(self, saver, &report);
+            status = status == EO_IN_PROGRESS ? now : status;
+        }
+        CHECK_THAT(status == (self->rank == 0 ? EO_ERR_IO : EO_OK));
+        CHECK_THAT(self->rank > 0 ||
+                   strstr(eo_saver_error(saver), "1 of 3 ranks began this save: call eo_saver_begin on all ranks"));
+        CHECK_THAT(eo_sum(self->runtime, &meet, 1) == EO_OK);
+        CHECK_THAT(count_entries(story->folder, ".new") == 0);
+        CHECK_THAT(eo_sum(self->runtime, &meet, 1) == EO_OK);
+        CHECK_THAT(eo_saver_begin(saver, NULL, 0) == EO_OK && eo_saver_wait(saver, &report) == EO_OK && report.is_written);
+    }
+    eo_saver_destroy(&saver);
+}
+
+static void begun_alone(void)
+{
+    struct story story = {.hash = 0};
+    saved_folder_make(story.folder, sizeof(story.folder));
+    (void)saved_run(&(struct saved_settings){.ranks = 3}, saves_alone, &story);
+    saved_folder_remove(story.folder);
+    tap_case("a save that one rank alone has begun fails there, and the next one is good");
+}
+
+static void saves_at_the_end(struct saved_rank *self)
+{
+    struct story *story = self->shared;
+    eo_saver *saver = NULL;
+    eo_saver_report report;
+    double sum, meet = 0;
+    saved_initialise(self);
+    saved_steps(self, 1);
+    CHECK_THAT(eo_saver_create(&saver, eo_saver_params(.runtime = self->runtime, .folder = story->folder, .log = self->log)) ==
+               EO_OK);
+    if (self->rank == 0)
+        saved_log_clear();
+    CHECK_THAT(eo_sum(self->runtime, &meet, 1) == EO_OK && eo_saver_begin(saver, NULL, 0) == EO_OK);
+    if (story->step == 0) { /* dropped */
+        eo_saver_destroy(&saver);
+        CHECK_THAT(strstr(saved_log_text(), "the save of step 1 is not over, and is dropped: call eo_saver_wait"));
+        return;
+    }
+    self->breaks = true;
+    CHECK_THAT(saved_step(self, eo_saver_value(saver), &sum) == EO_ERR_NOT_FINITE);
+    CHECK_THAT(eo_saver_wait(saver, &report) == EO_OK && report.is_written && report.step == 1);
+    CHECK_THAT(eo_sum(self->runtime, &meet, 1) == EO_ERR_INVALID); /* for the save alone */
+    eo_saver_destroy(&saver);
+    CHECK_THAT(!strstr(saved_log_text(), "is dropped"));
+}
+
+static void ended_late(void)
+{
+    for (uint64_t step = 0; step < 2; step++) {
+        struct story story = {.step = step};
+        saved_folder_make(story.folder, sizeof(story.folder));
+        (void)saved_run(&(struct saved_settings){.ranks = 2}, saves_at_the_end, &story);
+        CHECK_THAT(count_entries(story.folder, "") == 1 && count_entries(story.folder, ".new") == 1 - step);
+        saved_folder_remove(story.folder);
+    }
+    tap_case("a save that nobody waits for is dropped with a word; after a step that stopped it can still be waited for");
+}
+
+static void saves_until(struct saved_rank *self)
+{
+    struct story *story = self->shared;
+    saved_initialise(self);
+    saved_steps(self, story->step);
+    CHECK_THAT(saved_save(self, story->folder, 0, NULL, 0) == EO_OK);
+}
+
+static void beside_later(void)
+{
+    struct story story = {.step = 3};
+    saved_folder_make(story.folder, sizeof(story.folder));
+    (void)saved_run(&(struct saved_settings){.ranks = 2}, saves_until, &story);
+    saved_log_clear();
+    story.step = 2;
+    (void)saved_run(&(struct saved_settings){.ranks = 2}, saves_until, &story);
+    CHECK_THAT(strstr(saved_log_text(), "has one of step 3, of another run or a resumed one"));
+    saved_log_clear();
+    story.step = 4;
+    (void)saved_run(&(struct saved_settings){.ranks = 2}, saves_until, &story);
+    CHECK_THAT(!strstr(saved_log_text(), "another run"));
+    saved_folder_remove(story.folder);
+    tap_case("a save before a later one of another run says which of them is found");
+}
+
+static void loads_own(struct saved_rank *self)
+{
+    const struct story *story = self->shared;
+    CHECK_THAT(saved_load(self, story->folder) == (self->settings->updates ? EO_OK : EO_ERR_INVALID));
+    CHECK_THAT(self->settings->updates ||
+               strstr(eo_runtime_error(self->runtime), "there it is the trainer's own (eo_runtime_params.update), here adamw"));
+}
+
+static void own_updates(void)
+{
+    struct story story = {.step = 1};
+    saved_folder_make(story.folder, sizeof(story.folder));
+    (void)saved_run(&(struct saved_settings){.ranks = 2, .updates = true}, saves_until, &story);
+    (void)saved_run(&(struct saved_settings){.ranks = 1, .updates = true}, loads_own, &story);
+    (void)saved_run(&(struct saved_settings){.ranks = 1}, loads_own, &story);
+    saved_folder_remove(story.folder);
+    tap_case("state of the trainer's own optimizer is not taken for AdamW's");
+}
+
 /* -- the trainer's bytes, the step, one step twice -----------------------------------------------------------------*/
 
 static void saves_again(struct saved_rank *self)
@@ -561,6 +688,10 @@ void checkpoint_world_cases(void)
     an_average();
     beside_training();
     forgotten_calls();
+    begun_alone();
+    ended_late();
+    beside_later();
+    own_updates();
     bytes_of_the_trainer();
     resharding();
     made_of_numbers();

@@ -75,7 +75,7 @@ SAME_PLACE(old_plan_row, eo_plan_row, last);
 
 #define FILLED(type, bytes) \
     _Static_assert(sizeof(type) == (bytes), #type " has grown: raise EO_API, and write its new size here")
-_Static_assert(EO_API == 9, "the sizes below are those of EO_API 9: write those of today, and the number");
+_Static_assert(EO_API == 10, "the sizes below are those of EO_API 10: write those of today, and the number");
 FILLED(eo_buffer_params, 40);
 FILLED(eo_flight_recorder_params, 40);
 FILLED(eo_gpu_profile_params, 24);
@@ -87,7 +87,7 @@ FILLED(eo_position_params, 40);
 FILLED(eo_rendezvous_params, 104);
 FILLED(eo_runtime_params, 160);
 FILLED(eo_saver_params, 40);
-FILLED(eo_step_params, 104);
+FILLED(eo_step_params, 112);
 FILLED(eo_team_params, 48);
 FILLED(eo_transformer_params, 184);
 FILLED(eo_world_join_params, 80);

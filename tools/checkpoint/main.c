@@ -164,9 +164,11 @@ static eo_status list_one(const char *path)
         strftime(saved, sizeof(saved), "%Y-%m-%d %H:%M:%S", localtime_r(&when.st_mtime, &local));
     }
     printf("%-32s  step %8llu  %5u rank%s %-6s %s  %10.1f MiB  %s: %.2f million parameters in %u layers, %u states of "
-           "%s\n", path, (unsigned long long)info.step, info.rank_count, info.rank_count == 1 ? " " : "s",
-           info.strategy, saved, (double)info.bytes / (1 << 20), info.model_name, (double)info.element_count * 1e-6,
-           info.layer_count, info.optimizer_states, eo_optimizer_name(eo_checkpoint_optimizer(checkpoint)));
+           "%s\n",
+           path, (unsigned long long)info.step, info.rank_count, info.rank_count == 1 ? " " : "s", info.strategy, saved,
+           (double)info.bytes / (1 << 20), info.model_name, (double)info.element_count * 1e-6, info.layer_count,
+           info.optimizer_states,
+           info.own_update ? "the trainer's own optimizer" : eo_optimizer_name(eo_checkpoint_optimizer(checkpoint)));
     eo_checkpoint_close(&checkpoint);
     return EO_OK;
 }

@@ -72,6 +72,27 @@ void plans_that_do_not_fit(void)
     close_scene(&scene);
 }
 
+/*
+ * A plan that is destroyed before its runtimes is theirs until the last of them ends.
+ */
+void plan_destroyed_first(void)
+{
+    struct scene scene;
+    eo_runtime *rt[2];
+    open_scene(&scene, "edges", 1, 0);
+    must(open_runtime(&scene, 0, &rt[0]), "runtime");
+    must(open_runtime(&scene, 0, &rt[1]), "a second one");
+    eo_plan *plan = scene.plan;
+    eo_plan_destroy(&scene.plan);
+    TEST_HOLDS(NULL, !scene.plan);
+    eo_runtime_destroy(&rt[0]);
+    scene.plan = plan; /* which the helpers below read */
+    must(whole_step(&scene, rt[1]), "step");
+    scene.plan = NULL;
+    eo_runtime_destroy(&rt[1]);
+    close_scene(&scene);
+}
+
 /* Worlds of threads, and of one process that meets itself. */
 void worlds_that_cannot_be(void)
 {
@@ -81,7 +102,8 @@ void worlds_that_cannot_be(void)
     } fabrics[] = {{-1, 0, "finite and not negative"}, {NAN, 0, "finite"}, {INFINITY, 0, "finite"}, {1, NAN, "finite"},
                    {1, -1, "not negative"}, {0, 5, "no speed"}, {1, 1e17, "at most 1e9 us"}, {1e-300, 0, "at least 1e-6 GB/s"}};
     eo_rendezvous *rendezvous = NULL;
-    eo_world *world = NULL, *many[65];
+    eo_world *world = NULL, *many[100];
+    memset(many, 0xff, sizeof(many));
     must(eo_rendezvous_create(&rendezvous, eo_rendezvous_params(.rank = 0, .rank_count = 1)), "rendezvous");
     for (size_t i = 0; i < sizeof(fabrics) / sizeof(fabrics[0]); i++) {
         for (int joined = 0; joined < 2; joined++) {
@@ -102,7 +124,9 @@ void worlds_that_cannot_be(void)
     TEST_HOLDS(NULL, eo_world_create_mpi(&world, eo_world_mpi_params(.collectives = "pigeons")) == EO_ERR_INVALID);
     TEST_HOLDS(NULL, eo_world_create_nccl(&world, eo_world_nccl_params(.rank = 1, .rank_count = 1)) == EO_ERR_INVALID);
     TEST_HOLDS(NULL, eo_world_create_nccl(&world, eo_world_nccl_params(.rank = 0, .rank_count = 1)) == EO_ERR_INVALID);
-    TEST_HOLDS(NULL, eo_world_create_local(many, eo_world_params(.rank_count = 65)) == EO_ERR_INVALID && !many[0]);
+    TEST_HOLDS(NULL,
+               eo_world_create_local(many, eo_world_params(.rank_count = 100)) == EO_ERR_INVALID && !many[0] && !many[63]);
+    TEST_HOLDS(NULL, many[64]); /* beyond what the largest world has */
     eo_rendezvous_destroy(&rendezvous);
 }
 

@@ -44,6 +44,8 @@ int main(void)
     test_report("gradients are zeros to begin with, where that is asked for", 1);
     plans_that_do_not_fit();
     test_report("plans that do not fit are refused", 1);
+    plan_destroyed_first();
+    test_report("a plan that is destroyed before its runtimes stays until the last of them ends", 1);
     worlds_that_cannot_be();
     test_report("worlds that cannot be are refused", 1);
     what_this_device_has_not();
@@ -71,6 +73,8 @@ int main(void)
     other_numbers(EO_MEMORY_STATIC);
     other_numbers(EO_MEMORY_DYNAMIC_POOL);
     test_report("ranks that end a step with other numbers are told so", 3);
+    other_counts();
+    test_report("ranks that sum another number of values are told so", 2);
     one_writes_alone(EO_MEMORY_STATIC);
     one_writes_alone(EO_MEMORY_DYNAMIC_POOL);
     test_report("weights that one rank alone has written end the next step of all", 2);

@@ -96,6 +96,7 @@ void zeroed_gradients(void);
 
 /* create.c */
 void plans_that_do_not_fit(void);
+void plan_destroyed_first(void);
 void worlds_that_cannot_be(void);
 void what_this_device_has_not(void);
 
@@ -109,6 +110,7 @@ void own_cause_is_told(void);
 void memory_for_one(void);
 void one_is_refused(void);
 void other_numbers(eo_memory memory);
+void other_counts(void);
 void one_writes_alone(eo_memory memory);
 void different_weights(eo_memory memory);
 void one_gives_up(eo_memory memory);

@@ -16,7 +16,7 @@ void refuse_step_params(eo_runtime *rt)
         {{.learning_rate = -1}, "learning_rate is -1"},
         {{.learning_rate = NAN}, "learning_rate is"},
         {{.learning_rate = INFINITY}, "learning_rate is inf"},
-        {{.learning_rate = 0}, "the optimizer needs a learning rate"},
+        {{.learning_rate = 0}, "learning_rate is 0, which the optimizer takes for not given; if it is meant"},
         {{.learning_rate = 1, .beta1 = 2}, "beta1 is 2; it must be at least 0 and below 1"},
         {{.learning_rate = 1, .beta1 = 1}, "beta1 is 1;"},
         {{.learning_rate = 1, .beta1 = -0.5F}, "beta1 is -0.5"},
@@ -36,8 +36,8 @@ void refuse_step_params(eo_runtime *rt)
         REFUSED(rt, eo_step_end(rt, &cases[i].params, NULL), cases[i].says);
 }
 
-/* The weight of layer 0 whose gradients are 0.25 and then -1, and one without any. */
-static void weights_after(const eo_step_params *params, float weights[2])
+/* The weight of layer 0 whose gradients are 0.25 and then -1, and one without any; with other numbers in the first step. */
+static void weights_after_two(const eo_step_params *first, const eo_step_params *second, float weights[2])
 {
     struct scene scene;
     eo_runtime *rt;
@@ -46,13 +46,18 @@ static void weights_after(const eo_step_params *params, float weights[2])
     must(open_runtime(&scene, 0, &rt), "runtime");
     for (int step = 0; step < 2; step++) {
         must(passes(&scene, rt, 0, step ? -1 : 0.25F), "passes");
-        must(eo_step_end(rt, params, NULL), "end");
+        must(eo_step_end(rt, step ? second : first, NULL), "end");
     }
     must(eo_weights_read(rt, "matrix0", matrix), "read");
     weights[0] = matrix[0];
     weights[1] = matrix[1];
     eo_runtime_destroy(&rt);
     close_scene(&scene);
+}
+
+static void weights_after(const eo_step_params *params, float weights[2])
+{
+    weights_after_two(params, params, weights);
 }
 
 /*
@@ -70,6 +75,11 @@ void exact_step_params(void)
                 "%g and %g", (double)defaults[0], (double)given[0]);
     weights_after(eo_step_params(.beta1 = 0.9F, .beta2 = 0.999F, .eps = 1e-8F, .exact = true), given);
     TEST_EXPECT(NULL, given[0] == 0 && given[1] == 0, "%g and %g", (double)given[0], (double)given[1]);
+    /* A warmup's first step: the moments have its gradient. AdamW's formula for 0.25 and -1, in double. */
+    weights_after_two(eo_step_params(.exact_rate = true), eo_step_params(.learning_rate = 0.125F), given);
+    const double first = (0.9 * 0.1 * 0.25 - 0.1) / (1 - 0.81), second = (0.999 * 0.001 * 0.0625 + 0.001) / (1 - 0.999 * 0.999);
+    const double wanted = -0.125 * first / (sqrt(second) + 1e-8);
+    TEST_EXPECT(NULL, fabs(given[0] - wanted) < 1e-6 && given[1] == 0, "%g in place of %g", (double)given[0], wanted);
     weights_after(eo_step_params(.learning_rate = 0.125F, .clip = INFINITY), given);
     TEST_EXPECT(NULL, given[0] == defaults[0], "%g and %g", (double)defaults[0], (double)given[0]);
 }

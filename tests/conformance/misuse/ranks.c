@@ -407,6 +407,31 @@ void other_numbers(eo_memory memory)
     }
 }
 
+static void play_other_counts(struct actor *self)
+{
+    double values[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    eo_runtime *rt;
+    must(open_runtime(self->scene, self->rank, &rt), "runtime");
+    must(eo_sum(rt, values, 9), "the same number");
+    const uint32_t counts[2][2] = {{5, 2}, {9, 6}}; /* in one round, and in two and one */
+    keep_text(self, eo_sum(rt, values, counts[self->scene->turn][self->rank]), rt);
+    eo_runtime_destroy(&rt);
+}
+
+void other_counts(void)
+{
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        struct scene scene;
+        open_scene(&scene, "edges", 2, 0);
+        scene.turn = turn;
+        run_ranks(&scene, play_other_counts);
+        for (uint32_t r = 0; r < 2; r++)
+            ended(&scene, r, EO_ERR_COMM, turn ? "'sum of 9 values'" : "'sum of 5 values'",
+                  turn ? "'sum of 6 values'" : "'sum of 2 values'");
+        close_scene(&scene);
+    }
+}
+
 /* On rank 0 alone: before the first step, and after a step and what all have written. */
 static void play_writes_alone(struct actor *self)
 {
