@@ -93,6 +93,7 @@ eo_status eo_gradients_begin(eo_runtime *rt, uint32_t position, const eo_view **
     rt->cursor.progress = PASS_GRADIENTS;
     *view = rt->cursor.phase == PHASE_INPUTS ? &rt->views.positions[position].backward_inputs
                                              : &rt->views.positions[position].backward_gradients;
+    eo_read_only_mark_buffers(rt);
     return EO_OK;
 }
 

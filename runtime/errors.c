@@ -24,8 +24,10 @@ static const char *differing_norms(const char *failure)
 {
     const char *mine = strstr(failure, EO_NORM_LABEL), *other = mine ? strstr(mine + 1, EO_NORM_LABEL) : NULL;
     const size_t step = mine ? strcspn(mine, ",") + 1 : 0;
-    if (!other || strncmp(mine, other, step) != 0)
+    if (!other)
         return "";
+    if (strncmp(mine, other, step) != 0)
+        return "the ranks are at different steps (one alone loaded a checkpoint, or left a step out?): ";
     return strncmp(mine, other, step + strcspn(mine + step, ",")) != 0
                ? "the ranks gave eo_step_end different numbers (learning rate, betas, clip, groups ...): "
                : "before this step the ranks filled, wrote or loaded different weights (one rank alone?): ";

@@ -289,7 +289,7 @@ static eo_status finish_step(struct eo_runtime *rt, uint64_t step)
     if (!report->skipped || at->on_not_finite == EO_SKIP)
         return EO_OK;
     char culprit[EO_NAME_MAX + 96];
-    const bool is_poisoned = rt->params.debug && rt->params.memory == EO_MEMORY_STATIC;
+    const bool is_poisoned = rt->params.debug && rt->params.memory == EO_MEMORY_STATIC && !isinf(result->norm);
     const double weight = result->weight > 0 ? result->weight : 1;
     find_culprit(rt, step, isinf(result->norm) && weight * report->loss_scale < 1, culprit, sizeof(culprit));
     return eo_runtime_fail(rt, EO_ERR_NOT_FINITE, "step %llu: the gradient norm is not finite (%s); %s; %s",

@@ -87,6 +87,7 @@ struct runtime_views {
     void **pointers; /* of all positions, and the NULLs */
     void **buffers;  /* the trainer's, by index; NULL: not live (dynamic mode) */
     uint64_t *hashes; /* of the weights of the pass under way, with `debug` */
+    bool *marked;     /* the trainer's buffers, likewise: what lies behind them is known */
 };
 
 struct runtime_float8 {
@@ -304,7 +305,12 @@ bool eo_views_gets_gradient(const struct eo_plan *plan, uint32_t position, const
 /* A position's pointers to the parameters of a layer that lies at `base`: its own, or that one's frozen part. */
 void eo_views_set(void **pointers, const struct eo_plan *plan, uint32_t layer, eo_dtype dtype, void *base);
 
-/* read_only.c: with `debug` notes the weights of a view, and refuses the end of a pass that has written some. */
+/* Whether a buffer is live in the pass that is under way. */
+bool eo_views_is_live(const struct runtime_cursor *cursor, const struct plan_buffer *buffer);
+
+/* read_only.c: with `debug` notes the weights of a view, and refuses the end of a pass that has written some, or has written
+ * behind a buffer. More buffers may be live once gradients have begun. */
+void eo_read_only_mark_buffers(struct eo_runtime *rt);
 eo_status eo_read_only_begin(struct eo_runtime *rt, uint32_t position, const eo_view *view);
 eo_status eo_read_only_end(struct eo_runtime *rt, uint32_t position, const eo_view *view);
 

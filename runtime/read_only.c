@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * In debug mode: whether a pass has left the weights of its view as they were. What a trainer writes there is lost or becomes the
- * weight, by strategy and number of ranks.
+ * In debug mode: whether a pass has left the weights of its view as they were. What a trainer writes there is lost or becomes
+ * the weight, by strategy and number of ranks. And whether it has written behind one of its buffers: up to where the next row
+ * may begin lies nothing, so a pattern there must stay.
  */
+#include <string.h>
+
 #include "base/arithmetic.h"
 #include "base/hashing.h"
 #include "runtime/internal.h"
@@ -49,20 +52,68 @@ static eo_status look_at_view(struct eo_runtime *rt, uint32_t position, const eo
     return EO_OK;
 }
 
+/* What lies behind a buffer in its row's room; 0 bytes: nothing does, or it is not known. */
+static uint64_t room_behind(const struct eo_runtime *rt, uint32_t buffer, char **begin)
+{
+    const struct plan_buffer *b = &rt->plan->buffers[buffer];
+    const uint64_t bytes = eo_align_up(rt->plan->rows[b->row].bytes, sizeof(uint32_t));
+    const bool is_known = rt->params.debug && rt->params.memory == EO_MEMORY_STATIC && rt->cursor.phase == PHASE_STEP &&
+                          !rt->graph.recording && !b->shared && eo_views_is_live(&rt->cursor, b);
+    *begin = (char *)rt->views.buffers[buffer] + bytes;
+    return is_known ? eo_align_up(bytes, rt->plan->params.align_bytes) - bytes : 0;
+}
+
+void eo_read_only_mark_buffers(struct eo_runtime *rt)
+{
+    for (uint32_t b = 0; rt->params.debug && b < rt->plan->buffer_count; b++) {
+        char *begin;
+        const uint64_t bytes = room_behind(rt, b, &begin);
+        if (bytes > 0 && !rt->views.marked[b])
+            rt->device->ops->fill(rt->device, begin, EO_POISON, bytes);
+        rt->views.marked[b] = rt->views.marked[b] || bytes > 0;
+    }
+}
+
+/* Buffers whose life has ended inside the pass are others' room now. */
+static eo_status check_buffers(struct eo_runtime *rt, const char *pass, uint32_t position)
+{
+    enum { ROOM = 4096 };
+    for (uint32_t b = 0; rt->params.debug && b < rt->plan->buffer_count; b++) {
+        char room[ROOM], *begin;
+        const uint32_t pattern = EO_POISON;
+        const uint64_t bytes = eo_min_u64(room_behind(rt, b, &begin), ROOM);
+        const bool is_marked = rt->views.marked[b];
+        rt->views.marked[b] = false;
+        if (!is_marked || bytes == 0)
+            continue;
+        EO_TRY(eo_host_download(rt, room, begin, bytes));
+        for (uint64_t at = 0; at < bytes; at += sizeof(pattern))
+            if (memcmp(room + at, &pattern, sizeof(pattern)) != 0)
+                return eo_runtime_fail(rt, EO_ERR_INVALID,
+                                       "%s of %s has written behind buffer '%s', which has %llu bytes; what lies "
+                                       "there may be overwritten too",
+                                       pass, rt->plan->positions[position].name, rt->plan->rows[rt->plan->buffers[b].row].name,
+                                       (unsigned long long)rt->plan->rows[rt->plan->buffers[b].row].bytes);
+    }
+    return EO_OK;
+}
+
 eo_status eo_read_only_begin(struct eo_runtime *rt, uint32_t position, const eo_view *view)
 {
+    eo_read_only_mark_buffers(rt);
     return look_at_view(rt, position, view, NULL);
 }
 
 eo_status eo_read_only_end(struct eo_runtime *rt, uint32_t position, const eo_view *view)
 {
     const struct plan_parameter *found = NULL;
+    const bool is_forward = view == &rt->views.positions[position].forward;
+    EO_TRY(check_buffers(rt, is_forward ? "forward" : "backward", position));
     EO_TRY(look_at_view(rt, position, view, &found));
     if (!found)
         return EO_OK;
     return eo_runtime_fail(rt, EO_ERR_INVALID,
                            "weights of '%s' were written in %s of %s; they are read only: write gradients, or change weights "
                            "between steps by eo_weights_write",
-                           found->name, view == &rt->views.positions[position].forward ? "forward" : "backward",
-                           rt->plan->positions[position].name);
+                           found->name, is_forward ? "forward" : "backward", rt->plan->positions[position].name);
 }

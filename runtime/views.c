@@ -22,7 +22,8 @@ eo_status eo_views_init(struct runtime_views *views, const struct eo_plan *plan)
     views->pointers = calloc(2 * (size_t)total + most, sizeof(*views->pointers));
     views->buffers = calloc((size_t)plan->buffer_count + 1, sizeof(*views->buffers));
     views->hashes = calloc(most, sizeof(*views->hashes));
-    if (!views->positions || !views->pointers || !views->buffers || !views->hashes)
+    views->marked = calloc((size_t)plan->buffer_count + 1, sizeof(*views->marked));
+    if (!views->positions || !views->pointers || !views->buffers || !views->hashes || !views->marked)
         return EO_ERR_NO_MEMORY;
     void **next = views->pointers, *const *none = views->pointers + 2 * (size_t)total;
     for (uint32_t p = 0; p < plan->position_count; p++) {
@@ -46,6 +47,7 @@ void eo_views_fini(struct runtime_views *views)
     free(views->pointers);
     free(views->buffers);
     free(views->hashes);
+    free(views->marked);
 }
 
 bool eo_views_gets_gradient(const struct eo_plan *plan, uint32_t position, const struct plan_parameter *parameter)
@@ -66,8 +68,7 @@ void eo_views_set(void **pointers, const struct eo_plan *plan, uint32_t layer, e
         pointers[parameters[k].view_index] = (char *)base + parameters[k].offset * eo_dtype_bytes(dtype);
 }
 
-/* Whether a buffer is live in the pass that is under way. */
-static bool is_live(const struct runtime_cursor *cursor, const struct plan_buffer *buffer)
+bool eo_views_is_live(const struct runtime_cursor *cursor, const struct plan_buffer *buffer)
 {
     const uint32_t position_count = cursor->plan->position_count;
     eo_moment now;
@@ -120,7 +121,7 @@ void *eo_buffer(const eo_runtime *rt, uint32_t buffer)
 {
     if (!rt || buffer >= rt->plan->buffer_count)
         return NULL;
-    if (rt->params.debug && !is_live(&rt->cursor, &rt->plan->buffers[buffer])) {
+    if (rt->params.debug && !eo_views_is_live(&rt->cursor, &rt->plan->buffers[buffer])) {
         say_not_live(rt, &rt->plan->buffers[buffer]);
         return NULL;
     }

@@ -53,6 +53,9 @@ static eo_status look_at_file(const char *folder, const struct checkpoint_tables
     eo_checkpoint_file_name(name, rank);
     snprintf(suffix, sizeof(suffix), ".new/%s", name);
     EO_TRY(eo_checkpoint_path(path, folder, mine->head->step, suffix, error));
+    if (access(path, F_OK) != 0 && errno == ENOENT)
+        return eo_checkpoint_io_error(
+            error, 0, "%s is missing, which rank %u wrote: all ranks must save to one folder that they share", path, rank);
     EO_TRY(eo_checkpoint_read_head(&other, path, error));
     const struct checkpoint_head *a = mine->head, *b = other.head;
     eo_status status = EO_OK;

@@ -91,6 +91,8 @@ eo_status eo_checkpoint_find(char *path, size_t path_bytes, uint64_t *step, cons
     uint64_t found = UINT64_MAX;
     if (!path || !folder)
         return EO_ERR_INVALID;
+    if (path_bytes > 0)
+        path[0] = '\0';
     const eo_status status = find(path, path_bytes, &found, folder, &error);
     if (status == EO_OK && step)
         *step = found;

@@ -27,6 +27,8 @@ int main(void)
     test_report("a frozen layer has no gradients to begin", 1);
     late_views_and_buffers();
     test_report("views and buffers used outside their time are refused by name", 1);
+    written_behind_buffers();
+    test_report("what is written behind a buffer is refused by name in debug mode", 1);
     gradients_beside(false);
     gradients_beside(true);
     gradients_of_no_use();

@@ -84,6 +84,7 @@ void destroyed_too_early(void);
 void positions_of_one_name(void);
 void frozen_layer(void);
 void late_views_and_buffers(void);
+void written_behind_buffers(void);
 
 /* gradients.c */
 void gradients_beside(bool zero_gradients);

@@ -157,6 +157,52 @@ void frozen_layer(void)
     close_scene(&scene);
 }
 
+static uint64_t bytes_of_row(const eo_plan *plan, const char *name)
+{
+    eo_plan_row row;
+    for (uint32_t r = 0; eo_plan_get_row(plan, r, &row) == EO_OK; r++)
+        if (strcmp(row.name, name) == 0)
+            return row.bytes;
+    return 0;
+}
+
+/*
+ * In debug mode a pass that writes behind a buffer is refused by its name, forward and backward; one that fills it is not.
+ */
+void written_behind_buffers(void)
+{
+    struct scene scene;
+    eo_runtime *rt;
+    const eo_view *view;
+    enum { KEPT0 = 0 };
+    open_scene(&scene, "edges", 1, 0);
+    scene.debug = true;
+    must(open_runtime(&scene, 0, &rt), "runtime");
+    const uint64_t bytes = bytes_of_row(scene.plan, "kept0");
+    TEST_EXPECT(NULL, bytes > 0 && bytes % 256 != 0, "%llu bytes leave no room behind them", (unsigned long long)bytes);
+    for (int step = 0; step < 2; step++) {
+        must(eo_step_begin(rt), "begin");
+        must(eo_forward_begin(rt, 0, &view), "forward");
+        memset(eo_buffer(rt, KEPT0), 0xff, bytes + (step == 0));
+        if (step == 0)
+            REFUSED(rt, eo_forward_end(rt, 0), "forward of use0 has written behind buffer 'kept0'");
+        must(eo_forward_end(rt, 0), "forward");
+        for (uint32_t p = 1; p < LAYERS; p++)
+            must(forward_pass(rt, p), "forward");
+        for (uint32_t p = LAYERS; p-- > 1;)
+            must(backward_pass(&scene, rt, p, 0), "backward");
+        must(eo_backward_begin(rt, 0, &view), "backward");
+        must(eo_gradients_begin(rt, 0, &view), "gradients");
+        clear_gradients(&scene, 0, view);
+        ((char *)eo_buffer(rt, KEPT0))[(bytes + 255) / 256 * 256 - 1] = 1;
+        REFUSED(rt, eo_backward_end(rt, 0), "backward of use0 has written behind buffer 'kept0'");
+        must(eo_backward_end(rt, 0), "backward");
+        must(eo_step_end(rt, eo_step_params(.learning_rate = 0.1F), NULL), "end");
+    }
+    eo_runtime_destroy(&rt);
+    close_scene(&scene);
+}
+
 /*
  * In debug mode a view whose pass has ended, and a buffer out of its lifetime, are refused by name.
  */
