@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * In debug mode: whether a pass has left the weights of its view as they were. What a trainer writes there is lost or becomes
- * the weight, by strategy and number of ranks. And whether it has written behind one of its buffers: up to where the next row
- * may begin lies nothing, so a pattern there must stay.
+ * the weight, by strategy and number of ranks. And, on CPUs, whether it has written behind one of its buffers: up to where the
+ * next row may begin lies nothing, so a pattern there must stay.
  */
 #include <string.h>
 
@@ -57,8 +57,8 @@ static uint64_t room_behind(const struct eo_runtime *rt, uint32_t buffer, char *
 {
     const struct plan_buffer *b = &rt->plan->buffers[buffer];
     const uint64_t bytes = eo_align_up(rt->plan->rows[b->row].bytes, sizeof(uint32_t));
-    const bool is_known = rt->params.debug && rt->params.memory == EO_MEMORY_STATIC && rt->cursor.phase == PHASE_STEP &&
-                          !rt->graph.recording && !b->shared && eo_views_is_live(&rt->cursor, b);
+    const bool is_known = rt->params.debug && rt->params.memory == EO_MEMORY_STATIC && rt->device->ops->is_host_memory &&
+                          rt->cursor.phase == PHASE_STEP && !b->shared && eo_views_is_live(&rt->cursor, b);
     *begin = (char *)rt->views.buffers[buffer] + bytes;
     return is_known ? eo_align_up(bytes, rt->plan->params.align_bytes) - bytes : 0;
 }

@@ -126,7 +126,8 @@ EO_EXPORT EO_NODISCARD eo_status eo_saver_begin(eo_saver *saver, const void *blo
  *
  * EO_OK           no save is under way; *report says whether one just ended
  * EO_IN_PROGRESS
- * EO_ERR_IO       a rank could not write its file, or rank 0 the manifest, or the folder could not get its name: this
+ * EO_ERR_IO       a rank could not write its file, or had not begun this save (told in worlds of up to 8191 ranks), or rank 0
+ *                 could not write the manifest, or the folder could not get its name: this
  *                 save is given up, what was saved before is as it was, and training may go on. *report has its step.
  *                 eo_saver_error() says why on the rank where it was. Told once
  */
@@ -134,7 +135,8 @@ EO_EXPORT double eo_saver_value(eo_saver *saver);
 EO_EXPORT EO_NODISCARD eo_status eo_saver_poll(eo_saver *saver, double sum, eo_saver_report *report);
 
 /* Waits until the save that is under way is whole, the folder named and older ones removed. Collective, between steps;
- * leaves the schedule, as eo_sum does. Statuses of eo_saver_poll, and of eo_sum. */
+ * leaves the schedule, as eo_sum does. On CPUs also after a step that was EO_ERR_NOT_FINITE, when all else is refused. Statuses
+ * of eo_saver_poll, and of eo_sum. */
 EO_EXPORT EO_NODISCARD eo_status eo_saver_wait(eo_saver *saver, eo_saver_report *report);
 
 /* Why the last save failed; "": it did not, or not on this rank. Until the next eo_saver_begin. */

@@ -637,10 +637,8 @@ static void end_without_others(struct eo_saver *saver, uint64_t begun)
     begin_end(saver, true);
 }
 
-eo_status eo_saver_poll(eo_saver *saver, double sum, eo_saver_report *report)
+static eo_status take_sum(struct eo_saver *saver, double sum, eo_saver_report *report)
 {
-    if (!saver)
-        return EO_ERR_INVALID;
     struct eo_device *device = saver->rt->device;
     if (report)
         *report = (eo_saver_report){0};
@@ -652,10 +650,8 @@ eo_status eo_saver_poll(eo_saver *saver, double sum, eo_saver_report *report)
     }
     saver->is_polled = true;
     const struct saver_sum s = saver_sum_of(saver, sum);
-    if (s.save != save_number(saver) || sum == 0) { /* of a save before this one, or none */
-        warn_if_forgotten(saver);
+    if (s.save != save_number(saver) || sum == 0) /* of a save before this one, or none */
         return EO_IN_PROGRESS;
-    }
     saver->is_answered = true;
     if (saver->phase != SAVER_ENDING) {
         if (counts_begun(saver) && s.begun != saver->rt->world->rank_count)
@@ -675,6 +671,16 @@ eo_status eo_saver_poll(eo_saver *saver, double sum, eo_saver_report *report)
     return saver->report.is_written ? EO_OK : EO_ERR_IO;
 }
 
+eo_status eo_saver_poll(eo_saver *saver, double sum, eo_saver_report *report)
+{
+    if (!saver)
+        return EO_ERR_INVALID;
+    const eo_status status = take_sum(saver, sum, report);
+    if (status == EO_IN_PROGRESS)
+        warn_if_forgotten(saver);
+    return status;
+}
+
 /* Nobody waits long for another here, however long a disk takes: a rank that is lost is noticed. */
 static eo_status await_end(eo_saver *saver, eo_saver_report *report)
 {
@@ -682,12 +688,12 @@ static eo_status await_end(eo_saver *saver, eo_saver_report *report)
     struct eo_runtime *rt = saver->rt;
     if (saver->phase == SAVER_COPYING)
         EO_TRY(eo_host_await(rt, &saver->copied, "waiting for the copy of a checkpoint"));
-    eo_status status = eo_saver_poll(saver, 0, report);
+    eo_status status = take_sum(saver, 0, report);
     while (status == EO_IN_PROGRESS) {
         (void)is_idle(saver, ROUND_MS);
         double sum = eo_saver_value(saver);
         EO_TRY(eo_sum(rt, &sum, 1));
-        status = eo_saver_poll(saver, sum, report);
+        status = take_sum(saver, sum, report);
     }
     return status;
 }

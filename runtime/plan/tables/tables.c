@@ -113,11 +113,23 @@ static eo_status make_names_unique(struct eo_plan *plan)
     return EO_OK;
 }
 
+/* Frozen ones have no use for it. */
+static void warn_without_matrices(const struct eo_plan *plan)
+{
+    bool has_matrix = plan->params.optimizer != EO_OPTIMIZER_MUON;
+    for (uint32_t g = 0; g < plan->group_count; g++)
+        has_matrix = has_matrix || plan->groups[g].matrix;
+    if (!has_matrix)
+        eo_log_write(&plan->log, EO_LOG_WARN,
+                     "optimizer muon: no parameter has `matrix` (eo_parameter_params), so AdamW trains them all");
+}
+
 eo_status eo_plan_make_tables(struct eo_plan *plan, const struct eo_model *model)
 {
     memcpy(plan->model_name, model->name, EO_NAME_MAX);
     EO_TRY(check_model(plan, model));
     EO_TRY(eo_plan_make_layers(plan, model));
+    warn_without_matrices(plan);
     EO_TRY(eo_plan_take_float8(plan));
     EO_TRY(eo_plan_own_matrices(plan));
     eo_plan_find_edges(plan, model);

@@ -250,3 +250,22 @@ Test(plan_muon, a_matrix_has_two_dimensions_and_offloading_is_refused)
     cr_assert(strstr(eo_test_text, "muon"), "%s", eo_test_text);
     eo_model_destroy(&model);
 }
+
+Test(plan_muon, a_model_without_matrices_is_told)
+{
+    for (int with = 0; with < 2; with++) {
+        eo_model *model;
+        eo_plan *plan;
+        eo_test_text[0] = '\0';
+        cr_assert_eq(eo_model_create(&model, eo_model_params(.name = "plain", .log = &eo_test_log)), EO_OK);
+        cr_assert_eq(eo_model_add_layer(model, eo_layer_params(.name = "only"), NULL), EO_OK);
+        cr_assert_eq(eo_model_add_parameter(
+                         model, eo_parameter_params(.name = "w", .dim_count = 2, .dims = {4, 4}, .matrix = with), NULL),
+                     EO_OK);
+        cr_assert_eq(eo_model_add_position(model, eo_position_params(.name = "use"), NULL), EO_OK);
+        cr_assert_eq(eo_plan_create(&plan, model, eo_plan_params(.optimizer = EO_OPTIMIZER_MUON, .log = &eo_test_log)), EO_OK);
+        cr_assert_eq(strstr(eo_test_text, "no parameter has `matrix`") != NULL, !with, "%s", eo_test_text);
+        eo_plan_destroy(&plan);
+        eo_model_destroy(&model);
+    }
+}
