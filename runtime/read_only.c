@@ -59,7 +59,7 @@ static uint64_t room_behind(const struct eo_runtime *rt, uint32_t buffer, char *
     const uint64_t bytes = eo_align_up(rt->plan->rows[b->row].bytes, sizeof(uint32_t));
     const bool is_known = rt->params.debug && rt->params.memory == EO_MEMORY_STATIC && rt->device->ops->is_host_memory &&
                           rt->cursor.phase == PHASE_STEP && !b->shared && eo_views_is_live(&rt->cursor, b);
-    *begin = (char *)rt->views.buffers[buffer] + bytes;
+    *begin = is_known ? (char *)rt->views.buffers[buffer] + bytes : NULL;
     return is_known ? eo_align_up(bytes, rt->plan->params.align_bytes) - bytes : 0;
 }
 

@@ -135,7 +135,8 @@ EO_EXPORT double eo_saver_value(eo_saver *saver);
 EO_EXPORT EO_NODISCARD eo_status eo_saver_poll(eo_saver *saver, double sum, eo_saver_report *report);
 
 /* Waits until the save that is under way is whole, the folder named and older ones removed. Collective, between steps;
- * leaves the schedule, as eo_sum does. On CPUs also after a step that was EO_ERR_NOT_FINITE, when all else is refused. Statuses
+ * leaves the schedule, as eo_sum does. All of them have begun it. On
+ * CPUs, without late updates, also after a step that was EO_ERR_NOT_FINITE, when all else is refused. Statuses
  * of eo_saver_poll, and of eo_sum. */
 EO_EXPORT EO_NODISCARD eo_status eo_saver_wait(eo_saver *saver, eo_saver_report *report);
 

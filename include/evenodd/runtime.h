@@ -102,8 +102,8 @@ typedef struct eo_runtime_params {
     eo_flight_recorder *recorder; /* [none] keeps the timeline where it outlives the process */
     bool place_threads;    /* [false] bind calling and communication thread to cores, memory to their NUMA node */
     bool debug;            /* [false] poison what is dead, refuse views used too late, weights that a pass writes, and (static
-                              mode) writes behind a buffer on CPUs, gradients that were not written, beside which something was, or that
-                              were            overwritten            where they are to be added; slow */
+                              mode) writes behind a buffer on CPUs, gradients that were not written, beside which something
+                              was, or that were overwritten where they are to be added; slow */
     uint64_t delay_seed;   /* [0: none] random delays in both streams, for tests */
     bool graph_times;      /* [false] steps that are graphs tell their operations' times too: a node of the graph a time,
                               and a launch waits until the one before has run and been read. They are there when the

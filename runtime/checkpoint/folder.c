@@ -399,9 +399,9 @@ static void remove_old(const char *folder, uint64_t step, uint32_t keep, struct 
     error->text[0] = '\0';
     ordered.newest = calloc(ordered.keep, sizeof(*ordered.newest));
     DIR *list = opendir(folder);
-    if (!ordered.newest || !list)
+    if (keep && (!ordered.newest || !list))
         (void)eo_checkpoint_io_error(error, errno, "checkpoint: old ones stay in %s: cannot list it", folder);
-    else if (eo_checkpoint_list(folder, note_step, &ordered, error) == EO_OK) {
+    else if (ordered.newest && list && eo_checkpoint_list(folder, note_step, &ordered, error) == EO_OK) {
         for (const struct dirent *entry = keep ? readdir(list) : NULL; entry; entry = readdir(list))
             if (parse_name(entry->d_name, &at, &rest) && *rest == '\0' && !is_kept(&ordered, at) &&
                 !rename_old(dirfd(list), entry->d_name))

@@ -11,6 +11,9 @@
  *
  * The ranks agree twice, on the end of WRITING and of ENDING, by a sum that the trainer carries, so a save costs no
  * collective. It is over when its folder has its name on the disk, or cannot have it: all ranks know which.
+ *
+ * Where the first sum shows that not all ranks began, those that did see it at the same step, and each leaves the save (LEFT):
+ * it is IDLE again when its thread has stopped.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -27,7 +30,7 @@
 #include "runtime/internal.h"
 #include "streams/patience.h"
 
-enum saver_phase { SAVER_IDLE, SAVER_COPYING, SAVER_WRITING, SAVER_WRITTEN, SAVER_FAILED, SAVER_ENDING };
+enum saver_phase { SAVER_IDLE, SAVER_COPYING, SAVER_WRITING, SAVER_WRITTEN, SAVER_FAILED, SAVER_ENDING, SAVER_LEFT };
 enum saver_job { JOB_NONE, JOB_WRITE, JOB_COMMIT, JOB_DISCARD, JOB_END };
 
 /*
@@ -37,7 +40,7 @@ enum saver_job { JOB_NONE, JOB_WRITE, JOB_COMMIT, JOB_DISCARD, JOB_END };
  *
  *     written | failed | in a save | verdict: 1 named, 2 not named | the save, by its step
  */
-enum { STEPS_TOLD_APART = 1 << 10 /* far more than there are sums still to be read */, COUNTED_BITS_MAX = 13 };
+enum { SAVES_TOLD_APART = 1023 /* far more than there are sums still to be read */, COUNTED_BITS_MAX = 13 };
 enum { VERDICT_NONE, VERDICT_NAMED, VERDICT_NOT_NAMED };
 struct saver_sum {
     uint64_t written, failed, begun, verdict, save;
@@ -58,6 +61,7 @@ struct eo_saver {
     /* of the compute thread */
     enum saver_phase phase;
     bool is_given_up; /* ENDING: a rank could not write its file */
+    bool is_discarded;        /* LEFT: what was begun is, or is not this rank's to discard */
     bool is_asked, is_polled; /* since it began its value was taken, and sums were given, */
     bool is_answered;         /* of which one was of this save */
     bool is_warned;
@@ -105,13 +109,13 @@ static double saver_sum_value(const struct eo_saver *saver, const struct saver_s
     return (double)(sum->written | sum->failed << bits | begun | sum->verdict << from | sum->save << (from + 2));
 }
 
-/* Of what is no such sum, a save that there is not. */
+/* Of what is no such sum, none. */
 static struct saver_sum saver_sum_of(const struct eo_saver *saver, double value)
 {
     const uint32_t bits = count_bits(saver), from = counts_begun(saver) ? 3 * bits : 2 * bits;
     const uint64_t all = value >= 0 && value < 0x1p53 ? (uint64_t)value : 0, mask = (UINT64_C(1) << bits) - 1;
     if ((double)all != value)
-        return (struct saver_sum){.save = STEPS_TOLD_APART};
+        return (struct saver_sum){0};
     return (struct saver_sum){.written = all & mask,
                               .failed = all >> bits & mask,
                               .begun = all >> 2 * bits & mask,
@@ -220,7 +224,7 @@ static eo_status run_job(struct eo_saver *saver, enum saver_job job)
             eo_checkpoint_discard(saver->folder, step);
         else if (!saver->has_looked && !saver->why.text[0])
             tell_later(saver, step);
-        saver->has_looked = true;
+        saver->has_looked = saver->has_looked || status >= 0;
         return status;
     }
     case JOB_DISCARD: eo_checkpoint_discard(saver->folder, saver->tables.head->step); return EO_OK;
@@ -434,11 +438,12 @@ bool eo_saver_is_in_place(const eo_saver *saver, uint64_t *copy_bytes)
     return saver && saver->image.is_in_place;
 }
 
-/* A step that stopped for its norm did so on all ranks, which can go on to speak of their save. Of steps on a GPU that run
- * ahead each rank may have learned it after another one. */
+/* A step that stopped for its norm did so on all ranks, which can go on to speak of their save. On a GPU, whose steps run
+ * ahead, each rank may have learned it after another one; and updates that are late stay unmade. */
 static bool has_stopped(const struct eo_runtime *rt)
 {
-    return rt->cursor.phase == PHASE_FAILED && rt->errors.is_not_finite && !rt->steps.is_late;
+    return rt->cursor.phase == PHASE_FAILED && rt->errors.is_not_finite && rt->device->ops->is_host_memory &&
+           !rt->steps.is_late;
 }
 
 static bool may_still_end(const struct eo_runtime *rt)
@@ -455,7 +460,7 @@ void eo_saver_destroy(eo_saver **pointer)
     if (saver->owner != getpid()) /* thread and lock are another process's */
         return;
     struct eo_device *device = saver->rt->device;
-    if (saver->phase != SAVER_IDLE && may_still_end(saver->rt))
+    if (saver->phase != SAVER_IDLE && saver->phase != SAVER_LEFT && may_still_end(saver->rt))
         eo_log_write(&saver->log, EO_LOG_WARN,
                      "rank %u: eo_saver_destroy: the save of step %llu is not over, and is dropped: call "
                      "eo_saver_wait on all ranks before it",
@@ -468,7 +473,8 @@ void eo_saver_destroy(eo_saver **pointer)
     if (saver->phase != SAVER_IDLE)
         eo_patience_end(saver->patience_ms);
     /* The device still writes there. Where a peer is lost, what waited for it is given up first. */
-    if (saver->phase == SAVER_COPYING && !device->is_lost && eo_host_drain(saver->rt) < 0 && !device->is_lost)
+    if ((saver->phase == SAVER_COPYING || saver->phase == SAVER_LEFT) && !device->is_lost && eo_host_drain(saver->rt) < 0 &&
+        !device->is_lost)
         (void)device->ops->drain(device);
     eo_image_fini(&saver->image);
     eo_checkpoint_free_tables(&saver->tables);
@@ -582,9 +588,10 @@ static void look_at_thread(struct eo_saver *saver)
     }
 }
 
+/* 0: no save. */
 static uint64_t save_number(const struct eo_saver *saver)
 {
-    return saver->report.step % STEPS_TOLD_APART;
+    return 1 + saver->report.step % SAVES_TOLD_APART;
 }
 
 /* The thread is asked first, so that what it has done counts in this sum. */
@@ -594,7 +601,7 @@ double eo_saver_value(eo_saver *saver)
         return 0;
     look_at_thread(saver);
     saver->is_asked = true;
-    if (saver->phase == SAVER_IDLE)
+    if (saver->phase == SAVER_IDLE || saver->phase == SAVER_LEFT)
         return 0;
     return saver_sum_value(saver, &(struct saver_sum){.written = saver->phase == SAVER_WRITTEN,
                                                       .failed = saver->phase == SAVER_FAILED,
@@ -613,28 +620,62 @@ static void begin_end(struct eo_saver *saver, bool failed)
         give_job(saver, failed ? JOB_DISCARD : JOB_COMMIT);
 }
 
-static void stop_writing(struct eo_saver *saver)
+/* What this rank could not write has been told before. */
+static void leave(struct eo_saver *saver, const char *text)
 {
-    if (saver->phase == SAVER_COPYING) /* after a failure there is no copy any more */
-        (void)eo_host_await(saver->rt, &saver->copied, "waiting for the copy of a checkpoint");
+    if (saver->phase != SAVER_FAILED) {
+        snprintf(saver->why.text, sizeof(saver->why.text), "%s", text);
+        keep_error(saver);
+    }
     atomic_store(&saver->gives_up, true);
-    while (!is_idle(saver, 1000))
-        ;
-    atomic_store(&saver->gives_up, false);
+    saver->is_given_up = saver->is_answered = true;
+    saver->is_discarded = saver->rt->world->rank != 0;
+    saver->phase = SAVER_LEFT;
 }
 
-/* Told by the first sum of a save. Those ranks that did not begin it have no part in its end, and know nothing of it. */
-static void end_without_others(struct eo_saver *saver, uint64_t begun)
+/* Without a wait: the thread ends at its next piece, and then rank 0's discards what there is. Files of others that are still
+ * written then go with the next save. */
+static eo_status go_on_leaving(struct eo_saver *saver, eo_saver_report *report)
 {
-    struct eo_runtime *rt = saver->rt;
-    stop_writing(saver);
-    snprintf(
-        saver->why.text, sizeof(saver->why.text),
-        "checkpoint of step %llu: %llu of %u ranks began this save: call eo_saver_begin on all ranks after the same step, and "
-        "give eo_saver_value to every step",
-        (unsigned long long)saver->report.step, (unsigned long long)begun, rt->world->rank_count);
-    keep_error(saver);
-    begin_end(saver, true);
+    struct eo_device *device = saver->rt->device;
+    if (!device->ops->is_complete(device, &saver->copied) || !is_idle(saver, 0))
+        return EO_IN_PROGRESS;
+    if (!saver->is_discarded) {
+        saver->is_discarded = true;
+        give_job(saver, JOB_DISCARD);
+        return EO_IN_PROGRESS;
+    }
+    atomic_store(&saver->gives_up, false);
+    saver->phase = SAVER_IDLE;
+    eo_patience_end(saver->patience_ms);
+    saver->report.is_written = false;
+    if (report)
+        *report = saver->report;
+    return EO_ERR_IO;
+}
+
+/* Whether the sum is of a save that rank 0 began after this one. Of those before there may be late sums. */
+static bool is_of_later(const struct eo_saver *saver, const struct saver_sum *s)
+{
+    const uint64_t ahead = (s->save + SAVES_TOLD_APART - save_number(saver)) % SAVES_TOLD_APART;
+    return s->save > 0 && ahead > 0 && ahead < SAVES_TOLD_APART / 2;
+}
+
+/* Of ranks that count who has begun: "" if all have. */
+static const char *others_that_lack(const struct eo_saver *saver, const struct saver_sum *s, char text[256])
+{
+    const uint32_t ranks = saver->rt->world->rank_count;
+    const bool is_own = s->save == save_number(saver), is_without_first = s->save == 0 && s->begun > 0;
+    text[0] = '\0';
+    if (!counts_begun(saver) || !(is_without_first || is_of_later(saver, s) || (is_own && s->begun != ranks)))
+        return text;
+    int used = snprintf(text, 256, "checkpoint of step %llu: ", (unsigned long long)saver->report.step);
+    used += is_own ? snprintf(text + used, 256 - (size_t)used, "%llu of %u ranks began", (unsigned long long)s->begun, ranks)
+                   : snprintf(text + used, 256 - (size_t)used, "rank 0 did not begin");
+    snprintf(text + used, 256 - (size_t)used,
+             " this save: call eo_saver_begin on all ranks after the same step, and give eo_saver_value "
+             "to every step");
+    return text;
 }
 
 static eo_status take_sum(struct eo_saver *saver, double sum, eo_saver_report *report)
@@ -644,19 +685,24 @@ static eo_status take_sum(struct eo_saver *saver, double sum, eo_saver_report *r
         *report = (eo_saver_report){0};
     if (saver->phase == SAVER_IDLE)
         return EO_OK;
+    if (saver->phase == SAVER_LEFT)
+        return go_on_leaving(saver, report);
     if (saver->phase == SAVER_COPYING && device->ops->is_complete(device, &saver->copied)) {
         give_job(saver, JOB_WRITE);
         saver->phase = SAVER_WRITING;
     }
     saver->is_polled = true;
     const struct saver_sum s = saver_sum_of(saver, sum);
-    if (s.save != save_number(saver) || sum == 0) /* of a save before this one, or none */
+    char text[256];
+    if (saver->phase != SAVER_ENDING && others_that_lack(saver, &s, text)[0]) {
+        leave(saver, text);
+        return EO_IN_PROGRESS;
+    }
+    if (s.save != save_number(saver)) /* of a save before this one, or none */
         return EO_IN_PROGRESS;
     saver->is_answered = true;
     if (saver->phase != SAVER_ENDING) {
-        if (counts_begun(saver) && s.begun != saver->rt->world->rank_count)
-            end_without_others(saver, s.begun);
-        else if (s.written + s.failed == saver->rt->world->rank_count)
+        if (s.written + s.failed == saver->rt->world->rank_count)
             begin_end(saver, s.failed > 0);
         return EO_IN_PROGRESS;
     }
@@ -692,7 +738,8 @@ static eo_status await_end(eo_saver *saver, eo_saver_report *report)
     while (status == EO_IN_PROGRESS) {
         (void)is_idle(saver, ROUND_MS);
         double sum = eo_saver_value(saver);
-        EO_TRY(eo_sum(rt, &sum, 1));
+        if (saver->phase != SAVER_LEFT) /* the others have nothing more to say */
+            EO_TRY(eo_sum(rt, &sum, 1));
         status = take_sum(saver, sum, report);
     }
     return status;

@@ -314,7 +314,8 @@ static void subject_close(struct subject *s)
  * A first order there must be. A norm of one degree of freedom (LayerNorm of two elements, RMSNorm of one) is a step from -1 to
  * 1 as wide as sqrt(eps) = 0.003. Numbers of bf16 near 1 lie 0.004 to 0.008 apart: they meet its slope, of 316, or miss it. Of
  * such cases finite numbers are asked, no more. With two degrees both elements must cancel at once: of 30,000 cases two did.
- * It shows in a gradient of which rounding makes more than it is long; of such a case, too, finite numbers are asked.
+ * It shows in a gradient of which rounding makes more than it is long, as in one of seven cases with so few degrees; of them,
+ * too, finite numbers are asked.
  */
 enum { DIRECTED = 3, WAYS = 6, ROOM = 4 };
 static const double any_rounding = 1e30;
@@ -424,7 +425,8 @@ static bool subject_measure(struct subject *s, const struct transformer_case *c,
     s->loss = loss;
     for (uint32_t k = 0; k < s->parameter_count; k++) {
         memcpy(fake_gradients(s->runtime, k), kept[k], elements_of(s, k) * sizeof(float));
-        jumps = jumps || (has_degrees(c, 2) && s->rounding[k] > length_of(kept[k], elements_of(s, k)));
+        jumps =
+            jumps || (has_degrees(c, 2) && isfinite(s->rounding[k]) && s->rounding[k] > length_of(kept[k], elements_of(s, k)));
         free(kept[k]);
     }
     for (uint32_t k = 0; k < s->parameter_count && jumps; k++)

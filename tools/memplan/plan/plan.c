@@ -179,8 +179,8 @@ eo_status tool_memplan_create(struct tool_memplan *out, const struct tool_model_
     return tool_memplan_create_next(out, config, settings, &memory, problem);
 }
 
-/* A stage between the second and the last has the blocks of the second, for as many micro-batches or fewer. So it takes more
- * at most by chance, in gaps, which a draft has anyway. */
+/* A stage between the second and the last has as many blocks as the second, for as many micro-batches or fewer. Recompute
+ * begins with the first blocks, so it may take more; then the plan in full says so, which comes before an answer. */
 static bool is_like_second(struct tool_slice slice, uint32_t micro_batches)
 {
     const uint32_t stage = slice.stage;

@@ -56,7 +56,7 @@ static bool take_clock(struct tool_best_cost *cost, const struct tool_memplan *m
     if (tool_estimate_time(&time, &request, &problem) < 0)
         return false;
     cost->token_ns = 1e9 * m->settings.plan.ranks / time.step.tokens_per_second;
-    cost->compute_ns = tool_best_least_ns(&m->settings, m->settings.plan.micro_batches, c, clock);
+    cost->compute_ns = tool_best_least_ns(&m->settings, UINT32_MAX, c, clock); /* with other batches it waits otherwise */
     return true;
 }
 

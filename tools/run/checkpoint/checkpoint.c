@@ -54,7 +54,7 @@ eo_status tool_job_checkpoint_prepare(struct tool_job_checkpoints *checkpoints, 
         EO_TRY(check_unused(job, options, problem));
     if (options->resume)
         EO_TRY(tool_job_resume(checkpoints, job, problem));
-    char *settings = tool_json_text(0, tool_job_settings, job);
+    char *settings = tool_json_text(0, tool_job_settings_kept, job);
     const size_t bytes = settings ? strlen(settings) : 0;
     const bool has_room = bytes + TOOL_EARLY_STOP_BYTES_MAX <= sizeof(checkpoints->settings);
     if (has_room)

@@ -76,6 +76,8 @@ void tool_job_resume_set_aside(const struct tool_job_checkpoints *checkpoints, u
 
 /* tools/run/options/settings.c: what a run's results depend on, as JSON. `job` is a struct tool_job. */
 void tool_job_settings(struct eo_json *json, const void *job);
+/* The same for a checkpoint: with the special tokens that an export of the run would have. */
+void tool_job_settings_kept(struct eo_json *json, const void *job);
 
 /* Of what is held back from training: its length, samples of it, and how it becomes sequences. */
 uint64_t tool_job_held_back_hash(const struct tool_job *job);

@@ -55,7 +55,7 @@ uint64_t tool_job_held_back_hash(const struct tool_job *job)
     return hash_samples(tool_hash_more(TOOL_HASH_START, cut, sizeof(cut)), data, data->training_count, count);
 }
 
-/* job: NULL where a model alone is described. */
+/* job: NULL: without the special tokens of its tokenizer and data. */
 static void describe_model(struct eo_json *json, const eo_transformer_config *c, const struct tool_model_config *origin,
                            const struct tool_plan_settings *settings, const struct tool_job *job)
 {
@@ -175,14 +175,15 @@ static uint64_t sequences_of_a_step(const struct tool_job *job)
 }
 
 /* "seed" and the like are texts: JSON's numbers have a sign. */
-void tool_job_settings(struct eo_json *json, const void *user)
+/* with_tokens: and the special tokens that its export would have. They change nothing of the training. */
+static void write_settings(struct eo_json *json, const struct tool_job *job, bool with_tokens)
 {
-    const struct tool_job *job = user;
     const struct tool_options *o = job->options;
     char lora[TOOL_LORA_TEXT_MAX], seed[24], schedule[TOOL_SCHEDULE_TEXT_MAX];
     snprintf(seed, sizeof(seed), "%" PRIu64, o->seed);
     eo_json_write(json, "{'program': 'evenodd-train'");
-    describe_model(json, &job->config, job->model_config ? job->model_config : job->import.model_config, &o->plan, job);
+    describe_model(json, &job->config, job->model_config ? job->model_config : job->import.model_config, &o->plan,
+                   with_tokens ? job : NULL);
     tool_kept_choice_write(json, o);
     eo_json_write(
         json,
@@ -201,6 +202,16 @@ void tool_job_settings(struct eo_json *json, const void *user)
         eo_dtype_name(o->plan.dtype), eo_dtype_name(o->plan.reduce_dtype), o->plan.fp32_norms ? "fp32" : "dtype",
         o->skips ? "skip" : "stop", tool_gather_text(&o->plan), tool_product_text(&o->plan), tool_frozen_text(&o->plan),
         o->plan.gradients_apart, eo_transformer_kernels(job->transformer));
+}
+
+void tool_job_settings(struct eo_json *json, const void *user)
+{
+    write_settings(json, user, false);
+}
+
+void tool_job_settings_kept(struct eo_json *json, const void *user)
+{
+    write_settings(json, user, true);
 }
 
 eo_status tool_job_settings_read(eo_checkpoint *checkpoint, json_t **out)
