@@ -620,12 +620,12 @@ static void begin_end(struct eo_saver *saver, bool failed)
         give_job(saver, failed ? JOB_DISCARD : JOB_COMMIT);
 }
 
-/* What this rank could not write has been told before. */
+/* What this rank could not write has been told before. The thread may be at work, and `why` is its own then. */
 static void leave(struct eo_saver *saver, const char *text)
 {
     if (saver->phase != SAVER_FAILED) {
-        snprintf(saver->why.text, sizeof(saver->why.text), "%s", text);
-        keep_error(saver);
+        snprintf(saver->error, sizeof(saver->error), "%s", text);
+        eo_log_write(&saver->log, EO_LOG_ERROR, "%s", text);
     }
     atomic_store(&saver->gives_up, true);
     saver->is_given_up = saver->is_answered = true;
