@@ -61,6 +61,8 @@ struct eo_saver {
     /* of the compute thread */
     enum saver_phase phase;
     bool is_given_up; /* ENDING: a rank could not write its file */
+    uint64_t numbers[EO_REPORTS_KEPT]; /* of the last saves, this one too: more are not in the sums that are still to be read */
+    uint32_t save_count;
     bool is_discarded;        /* LEFT: what was begun is, or is not this rank's to discard */
     bool is_asked, is_polled; /* since it began its value was taken, and sums were given, */
     bool is_answered;         /* of which one was of this save */
@@ -543,6 +545,7 @@ eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes)
     eo_checkpoint_set_blob_bytes(&saver->tables, blob_bytes);
     EO_TRY(copy_image(saver));
     saver->phase = SAVER_COPYING;
+    saver->numbers[saver->save_count++ % EO_REPORTS_KEPT] = 1 + rt->steps.finished % SAVES_TOLD_APART;
     eo_patience_begin(saver->patience_ms);
     saver->copied_ns = eo_now_ns();
     saver->waited_ns = 0;
@@ -654,11 +657,13 @@ static eo_status go_on_leaving(struct eo_saver *saver, eo_saver_report *report)
     return EO_ERR_IO;
 }
 
-/* Whether the sum is of a save that rank 0 began after this one. Of those before there may be late sums. */
-static bool is_of_later(const struct eo_saver *saver, const struct saver_sum *s)
+/* Whether rank 0 is in a save in which this rank never was. Of those before there may be late sums. */
+static bool is_of_another(const struct eo_saver *saver, const struct saver_sum *s)
 {
-    const uint64_t ahead = (s->save + SAVES_TOLD_APART - save_number(saver)) % SAVES_TOLD_APART;
-    return s->save > 0 && ahead > 0 && ahead < SAVES_TOLD_APART / 2;
+    bool is_known = s->save == 0;
+    for (uint32_t i = 0; i < EO_REPORTS_KEPT; i++)
+        is_known = is_known || s->save == saver->numbers[i];
+    return !is_known;
 }
 
 /* Of ranks that count who has begun: "" if all have. */
@@ -667,7 +672,7 @@ static const char *others_that_lack(const struct eo_saver *saver, const struct s
     const uint32_t ranks = saver->rt->world->rank_count;
     const bool is_own = s->save == save_number(saver), is_without_first = s->save == 0 && s->begun > 0;
     text[0] = '\0';
-    if (!counts_begun(saver) || !(is_without_first || is_of_later(saver, s) || (is_own && s->begun != ranks)))
+    if (!counts_begun(saver) || !(is_without_first || is_of_another(saver, s) || (is_own && s->begun != ranks)))
         return text;
     int used = snprintf(text, 256, "checkpoint of step %llu: ", (unsigned long long)saver->report.step);
     used += is_own ? snprintf(text + used, 256 - (size_t)used, "%llu of %u ranks began", (unsigned long long)s->begun, ranks)
