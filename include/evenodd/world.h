@@ -58,8 +58,8 @@ EO_EXPORT EO_NODISCARD eo_status eo_device_measure(eo_device_rates *out, const c
 
 /*
  * A world whose ranks are threads of this process: worlds[r] is rank r's handle, to be used by that rank's thread.
- * `worlds` has room for rank_count handles. Allocates. EO_OK, EO_ERR_INVALID, EO_ERR_NO_MEMORY, EO_ERR_UNSUPPORTED (the
- * device is not built in: logged).
+ * `worlds` has room for rank_count handles, 64 at most: more are EO_ERR_INVALID, and 64 are written (NULL). Allocates. EO_OK,
+ * EO_ERR_INVALID, EO_ERR_NO_MEMORY, EO_ERR_UNSUPPORTED (the device is not built in: logged).
  */
 #define eo_world_create_local EO_OF_API(eo_world_create_local)
 EO_EXPORT EO_NODISCARD eo_status eo_world_create_local(eo_world *worlds[], const eo_world_params *params);

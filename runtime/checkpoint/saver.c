@@ -99,6 +99,17 @@ static uint32_t count_bits(const struct eo_saver *saver)
     return bits;
 }
 
+/* Of the save of this step; 0 is none. */
+static uint64_t number_of(uint64_t step)
+{
+    return 1 + step % SAVES_TOLD_APART;
+}
+
+static uint64_t save_number(const struct eo_saver *saver)
+{
+    return number_of(saver->report.step);
+}
+
 static bool counts_begun(const struct eo_saver *saver)
 {
     return count_bits(saver) <= COUNTED_BITS_MAX;
@@ -204,8 +215,7 @@ static void tell_later(struct eo_saver *saver, uint64_t step)
     if (latest > step)
         snprintf(saver->why.text, sizeof(saver->why.text),
                  "checkpoint of step %llu: %s has one of step %llu, of another run or a resumed one: eo_checkpoint_find takes "
-                 "that; move "
-                 "it, or save elsewhere",
+                 "that; move it, or save elsewhere",
                  (unsigned long long)step, saver->folder, (unsigned long long)latest);
 }
 
@@ -545,7 +555,7 @@ eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes)
     eo_checkpoint_set_blob_bytes(&saver->tables, blob_bytes);
     EO_TRY(copy_image(saver));
     saver->phase = SAVER_COPYING;
-    saver->numbers[saver->save_count++ % EO_REPORTS_KEPT] = 1 + rt->steps.finished % SAVES_TOLD_APART;
+    saver->numbers[saver->save_count++ % EO_REPORTS_KEPT] = number_of(rt->steps.finished);
     eo_patience_begin(saver->patience_ms);
     saver->copied_ns = eo_now_ns();
     saver->waited_ns = 0;
@@ -589,12 +599,6 @@ static void look_at_thread(struct eo_saver *saver)
         else if (!saver->is_given_up && saver->why.text[0])
             eo_log_write(&saver->log, EO_LOG_WARN, "%s", saver->why.text);
     }
-}
-
-/* 0: no save. */
-static uint64_t save_number(const struct eo_saver *saver)
-{
-    return 1 + saver->report.step % SAVES_TOLD_APART;
 }
 
 /* The thread is asked first, so that what it has done counts in this sum. */
