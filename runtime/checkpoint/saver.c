@@ -9,8 +9,8 @@
  *     compute thread    IDLE --begin--> COPYING --copy done--> WRITING .... WRITTEN --all ranks have--> ENDING ....... IDLE
  *     saver's thread                                           file, fsync                              rank 0: commit
  *
- * The ranks agree twice, on the end of WRITING and of ENDING, by a sum that the trainer carries, so a save costs no
- * collective. It is over when its folder has its name on the disk, or cannot have it: all ranks know which.
+ * The ranks agree twice, on the end of WRITING and of ENDING, by a sum that the trainer carries (runtime/checkpoint/save_sum.h),
+ * so a save costs no collective. It is over when its folder has its name on the disk, or cannot have it: all ranks know which.
  *
  * Where the first sum shows that not all ranks began, those that did see it at the same step, and each leaves the save (LEFT):
  * it is IDLE again when its thread has stopped.
@@ -27,24 +27,12 @@
 #include "base/check.h"
 #include "base/thread.h"
 #include "runtime/checkpoint/image.h"
+#include "runtime/checkpoint/save_sum.h"
 #include "runtime/internal.h"
 #include "streams/patience.h"
 
 enum saver_phase { SAVER_IDLE, SAVER_COPYING, SAVER_WRITING, SAVER_WRITTEN, SAVER_FAILED, SAVER_ENDING, SAVER_LEFT };
 enum saver_job { JOB_NONE, JOB_WRITE, JOB_COMMIT, JOB_DISCARD, JOB_END };
-
-/*
- * The sum, as an integer of fields, from the lowest bits on. Each of the first three counts ranks, in as many bits as the world
- * needs. Rank 0 alone adds the last two, so a sum that is read late is taken neither for the next word of the same save nor for
- * one of the next save. All of a world of 8191 ranks is below 2^53, thus exact; a larger one does not count who has begun.
- *
- *     written | failed | in a save | verdict: 1 named, 2 not named | the save, by its step
- */
-enum { SAVES_TOLD_APART = 1023 /* far more than there are sums still to be read */, COUNTED_BITS_MAX = 13 };
-enum { VERDICT_NONE, VERDICT_NAMED, VERDICT_NOT_NAMED };
-struct saver_sum {
-    uint64_t written, failed, begun, verdict, save;
-};
 
 struct eo_saver {
     struct eo_runtime *rt;
@@ -61,8 +49,7 @@ struct eo_saver {
     /* of the compute thread */
     enum saver_phase phase;
     bool is_given_up; /* ENDING: a rank could not write its file */
-    uint64_t numbers[EO_REPORTS_KEPT]; /* of the last saves, this one too: more are not in the sums that are still to be read */
-    uint32_t save_count;
+    struct save_numbers numbers; /* of the last saves, this one too */
     bool is_discarded;        /* LEFT: what was begun is, or is not this rank's to discard */
     bool is_asked, is_polled; /* since it began its value was taken, and sums were given, */
     bool is_answered;         /* of which one was of this save */
@@ -88,53 +75,6 @@ struct eo_saver {
     uint32_t passed_layers; /* layers before this one are written; of JOB_WRITE in place */
     atomic_bool gives_up;
 };
-
-/* -- the sum -------------------------------------------------------------------------------------------------------*/
-
-static uint32_t count_bits(const struct eo_saver *saver)
-{
-    uint32_t bits = 1;
-    while (saver->rt->world->rank_count >> bits)
-        bits++;
-    return bits;
-}
-
-/* Of the save of this step; 0 is none. */
-static uint64_t number_of(uint64_t step)
-{
-    return 1 + step % SAVES_TOLD_APART;
-}
-
-static uint64_t save_number(const struct eo_saver *saver)
-{
-    return number_of(saver->report.step);
-}
-
-static bool counts_begun(const struct eo_saver *saver)
-{
-    return count_bits(saver) <= COUNTED_BITS_MAX;
-}
-
-static double saver_sum_value(const struct eo_saver *saver, const struct saver_sum *sum)
-{
-    const uint32_t bits = count_bits(saver), from = counts_begun(saver) ? 3 * bits : 2 * bits;
-    const uint64_t begun = counts_begun(saver) ? sum->begun << 2 * bits : 0;
-    return (double)(sum->written | sum->failed << bits | begun | sum->verdict << from | sum->save << (from + 2));
-}
-
-/* Of what is no such sum, none. */
-static struct saver_sum saver_sum_of(const struct eo_saver *saver, double value)
-{
-    const uint32_t bits = count_bits(saver), from = counts_begun(saver) ? 3 * bits : 2 * bits;
-    const uint64_t all = value >= 0 && value < 0x1p53 ? (uint64_t)value : 0, mask = (UINT64_C(1) << bits) - 1;
-    if ((double)all != value)
-        return (struct saver_sum){0};
-    return (struct saver_sum){.written = all & mask,
-                              .failed = all >> bits & mask,
-                              .begun = all >> 2 * bits & mask,
-                              .verdict = all >> from & 3,
-                              .save = all >> (from + 2)};
-}
 
 /* -- the thread ----------------------------------------------------------------------------------------------------*/
 
@@ -555,7 +495,7 @@ eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes)
     eo_checkpoint_set_blob_bytes(&saver->tables, blob_bytes);
     EO_TRY(copy_image(saver));
     saver->phase = SAVER_COPYING;
-    saver->numbers[saver->save_count++ % EO_REPORTS_KEPT] = number_of(rt->steps.finished);
+    eo_save_numbers_add(&saver->numbers, rt->steps.finished);
     eo_patience_begin(saver->patience_ms);
     saver->copied_ns = eo_now_ns();
     saver->waited_ns = 0;
@@ -610,11 +550,13 @@ double eo_saver_value(eo_saver *saver)
     saver->is_asked = true;
     if (saver->phase == SAVER_IDLE || saver->phase == SAVER_LEFT)
         return 0;
-    return saver_sum_value(saver, &(struct saver_sum){.written = saver->phase == SAVER_WRITTEN,
-                                                      .failed = saver->phase == SAVER_FAILED,
-                                                      .begun = 1,
-                                                      .verdict = saver->phase == SAVER_ENDING ? saver->verdict : VERDICT_NONE,
-                                                      .save = saver->rt->world->rank == 0 ? save_number(saver) : 0});
+    const struct eo_world *world = saver->rt->world;
+    const struct save_sum own = {.written = saver->phase == SAVER_WRITTEN,
+                                 .failed = saver->phase == SAVER_FAILED,
+                                 .begun = 1,
+                                 .verdict = saver->phase == SAVER_ENDING ? saver->verdict : VERDICT_NONE,
+                                 .save = world->rank == 0 ? eo_save_number(saver->report.step) : 0};
+    return eo_save_sum_value(&own, world->rank_count);
 }
 
 /* All ranks have written, or one could not: what remains is rank 0's to do. */
@@ -661,32 +603,6 @@ static eo_status go_on_leaving(struct eo_saver *saver, eo_saver_report *report)
     return EO_ERR_IO;
 }
 
-/* Whether rank 0 is in a save in which this rank never was. Of those before there may be late sums. */
-static bool is_of_another(const struct eo_saver *saver, const struct saver_sum *s)
-{
-    bool is_known = s->save == 0;
-    for (uint32_t i = 0; i < EO_REPORTS_KEPT; i++)
-        is_known = is_known || s->save == saver->numbers[i];
-    return !is_known;
-}
-
-/* Of ranks that count who has begun: "" if all have. */
-static const char *others_that_lack(const struct eo_saver *saver, const struct saver_sum *s, char text[256])
-{
-    const uint32_t ranks = saver->rt->world->rank_count;
-    const bool is_own = s->save == save_number(saver), is_without_first = s->save == 0 && s->begun > 0;
-    text[0] = '\0';
-    if (!counts_begun(saver) || !(is_without_first || is_of_another(saver, s) || (is_own && s->begun != ranks)))
-        return text;
-    int used = snprintf(text, 256, "checkpoint of step %llu: ", (unsigned long long)saver->report.step);
-    used += is_own ? snprintf(text + used, 256 - (size_t)used, "%llu of %u ranks began", (unsigned long long)s->begun, ranks)
-                   : snprintf(text + used, 256 - (size_t)used, "rank 0 did not begin");
-    snprintf(text + used, 256 - (size_t)used,
-             " this save: call eo_saver_begin on all ranks after the same step, and give eo_saver_value "
-             "to every step");
-    return text;
-}
-
 static eo_status take_sum(struct eo_saver *saver, double sum, eo_saver_report *report)
 {
     struct eo_device *device = saver->rt->device;
@@ -701,17 +617,18 @@ static eo_status take_sum(struct eo_saver *saver, double sum, eo_saver_report *r
         saver->phase = SAVER_WRITING;
     }
     saver->is_polled = true;
-    const struct saver_sum s = saver_sum_of(saver, sum);
+    const uint32_t ranks = saver->rt->world->rank_count;
+    const struct save_sum s = eo_save_sum_of(sum, ranks);
     char text[256];
-    if (saver->phase != SAVER_ENDING && others_that_lack(saver, &s, text)[0]) {
+    if (saver->phase != SAVER_ENDING && eo_save_sum_lacks_ranks(&s, &saver->numbers, saver->report.step, ranks, text)) {
         leave(saver, text);
         return EO_IN_PROGRESS;
     }
-    if (s.save != save_number(saver)) /* of a save before this one, or none */
+    if (s.save != eo_save_number(saver->report.step)) /* of a save before this one, or none */
         return EO_IN_PROGRESS;
     saver->is_answered = true;
     if (saver->phase != SAVER_ENDING) {
-        if (s.written + s.failed == saver->rt->world->rank_count)
+        if (s.written + s.failed == ranks)
             begin_end(saver, s.failed > 0);
         return EO_IN_PROGRESS;
     }

@@ -7,6 +7,7 @@
 int main(void)
 {
     checkpoint_world_cases();
+    checkpoint_beside_cases();
     checkpoint_damage_cases();
     checkpoint_failure_cases();
     checkpoint_folder_cases();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "saved_training.h"
 
+#include <dirent.h>
 #include <ftw.h>
 #include <math.h>
 #include <pthread.h>
@@ -363,4 +364,15 @@ bool saved_run(const struct saved_settings *s, void (*body)(struct saved_rank *s
     eo_plan_destroy(&plan);
     eo_model_destroy(&model);
     return good;
+}
+
+uint32_t saved_count_entries(const char *folder, const char *suffix)
+{
+    uint32_t count = 0;
+    DIR *list = opendir(folder);
+    for (const struct dirent *entry = list ? readdir(list) : NULL; entry; entry = readdir(list))
+        count += strncmp(entry->d_name, "step-", 5) == 0 && strcmp(strchr(entry->d_name, '\0') - strlen(suffix), suffix) == 0;
+    if (list)
+        closedir(list);
+    return count;
 }

@@ -77,8 +77,12 @@ void saved_log_clear(void);
 void saved_folder_make(char *path, size_t bytes);
 void saved_folder_remove(const char *path);
 
+/* Checkpoints in a folder whose names end so: "" all, ".new" those without their name. */
+uint32_t saved_count_entries(const char *folder, const char *suffix);
+
 /* The files of cases. */
 void checkpoint_world_cases(void);
+void checkpoint_beside_cases(void);
 void checkpoint_damage_cases(void);
 void checkpoint_failure_cases(void);
 void checkpoint_folder_cases(void);
