@@ -427,6 +427,15 @@ void eo_host_download_result(struct eo_runtime *rt, uint64_t step); /* issues th
 /* Waits for the norms of all steps up to this one. EO_ERR_NOT_FINITE. */
 eo_status eo_host_finish_steps(struct eo_runtime *rt, uint64_t last);
 
+_Static_assert((int)EO_STREAM_EVICT == (int)EO_QUEUE_EVICT && (int)EO_STREAM_COUNT == (int)EO_QUEUES_MAX,
+               "a stream has the number of its queue");
+
+/* The device's queue for a stream's work: where copies go one way at a time, one queue makes both streams' in issue order. */
+static inline uint32_t eo_runtime_queue(const struct eo_runtime *rt, eo_stream_id stream)
+{
+    return stream == EO_STREAM_EVICT && rt->device->params.queue_count <= EO_QUEUE_EVICT ? EO_QUEUE_COPY : (uint32_t)stream;
+}
+
 /* offload.c */
 EO_NODISCARD eo_status eo_offload_check(struct eo_runtime *rt); /* room on the disk, before any rank takes some of it */
 EO_NODISCARD eo_status eo_offload_init(struct eo_runtime *rt, void *const *rows); /* and the pointers of offloaded shards */

@@ -130,7 +130,13 @@ static struct eo_storage_copy copy_of(const struct eo_runtime *rt, bool writes, 
                                       struct eo_span *span)
 {
     return (struct eo_storage_copy){.memory = memory, .offset = rt->plan->rows[row].offset, .bytes = bytes,
-                                    .sums = sums_of(rt, row), .span = span, .writes = writes};
+                                    .queue = EO_QUEUE_COPY, .sums = sums_of(rt, row), .span = span, .writes = writes};
+}
+
+static void issue_on(struct eo_runtime *rt, struct eo_storage_copy *copy, const struct eo_operation *o)
+{
+    copy->queue = eo_runtime_queue(rt, o->stream);
+    issue(rt, copy);
 }
 
 /* All that a position saves, as one operation. */
@@ -145,11 +151,11 @@ static void issue_saved(struct eo_runtime *rt, const struct eo_operation *o, str
         const bool continues = copy.memory != NULL;
         copy.goes_on = true;
         if (continues)
-            issue(rt, &copy);
+            issue_on(rt, &copy, o);
         copy = copy_of(rt, o->kind == EO_OP_EVICT, buffer->disk_row, rt->views.buffers[b], plan->rows[buffer->disk_row].bytes, span);
         copy.continues = continues;
     }
-    issue(rt, &copy);
+    issue_on(rt, &copy, o);
 }
 
 void eo_offload_issue(struct eo_runtime *rt, const struct eo_operation *o, struct eo_span *span)
@@ -166,14 +172,26 @@ void eo_offload_issue(struct eo_runtime *rt, const struct eo_operation *o, struc
         const uint64_t first = layer_bytes(rt->plan, o->layer), rest = copy.bytes - first;
         copy.bytes = first;
         copy.goes_on = true;
-        issue(rt, &copy);
+        issue_on(rt, &copy, o);
         copy = copy_of(rt, false, layer->disk_gradient_row, (char *)memory + first, rest, span);
         copy.continues = true;
     }
-    issue(rt, &copy);
+    issue_on(rt, &copy, o);
 }
 
 /* ---- between steps ---- */
+
+/* Behind who has read or written slots: compute, and evictions on a queue of their own. */
+static eo_status order_moves(struct eo_runtime *rt)
+{
+    const struct eo_device_ops *ops = rt->device->ops;
+    EO_TRY(eo_runtime_order_queues(rt));
+    if (rt->device->params.queue_count <= EO_QUEUE_EVICT)
+        return EO_OK;
+    ops->record(rt->device, EO_QUEUE_EVICT, &rt->queues.outside);
+    RUNTIME_TRY(rt, ops->wait(rt->device, EO_QUEUE_COPY, &rt->queues.outside), "storage of rank %u", rt->world->rank);
+    return EO_OK;
+}
 
 static void move_slot(struct eo_runtime *rt, bool writes, const struct offload_slot *slot, uint32_t layer)
 {
@@ -195,7 +213,7 @@ eo_status eo_offload_take(struct eo_runtime *rt, uint32_t layer, bool writes)
         return EO_OK;
     struct offload_slot *slot = &rt->offload.slots[slot_of(rt->plan, layer)];
     if (slot->layer != layer) {
-        EO_TRY(eo_runtime_order_queues(rt)); /* behind who has read or written the slot */
+        EO_TRY(order_moves(rt));
         if (slot->is_changed)
             move_slot(rt, true, slot, slot->layer);
         move_slot(rt, false, slot, layer);
@@ -211,8 +229,8 @@ eo_status eo_offload_settle(struct eo_runtime *rt)
     bool was_used = false;
     for (uint32_t s = 0; rt->offload.storage && s < rt->plan->params.offload_slots; s++)
         was_used = was_used || rt->offload.slots[s].layer != EO_NONE;
-    if (was_used) /* by who reads or writes there on the compute queue */
-        EO_TRY(eo_runtime_order_queues(rt));
+    if (was_used)
+        EO_TRY(order_moves(rt));
     for (uint32_t s = 0; rt->offload.storage && s < rt->plan->params.offload_slots; s++) {
         struct offload_slot *slot = &rt->offload.slots[s];
         if (slot->is_changed)
@@ -225,7 +243,10 @@ eo_status eo_offload_settle(struct eo_runtime *rt)
 eo_status eo_offload_finish(struct eo_runtime *rt)
 {
     EO_TRY(eo_offload_settle(rt));
-    return rt->offload.storage ? await(rt) : EO_OK;
+    if (!rt->offload.storage)
+        return EO_OK;
+    EO_TRY(order_moves(rt));
+    return await(rt);
 }
 
 /* Whole pieces, so that their sums can be compared. */
@@ -251,7 +272,7 @@ static eo_status move_once(struct eo_device *device, struct eo_storage *storage,
     const uint64_t begin_ns = eo_now_ns();
     for (int writes = 1; writes >= 0; writes--)
         device->ops->storage_copy(device, storage,
-                                  &(const struct eo_storage_copy){.memory = memory, .bytes = bytes, .sums = sums, .writes = writes});
+                                  &(const struct eo_storage_copy){.memory = memory, .bytes = bytes, .queue = EO_QUEUE_COPY, .sums = sums, .writes = writes});
     device->ops->record(device, EO_QUEUE_COPY, &moved);
     const eo_status status = device->ops->await(device, &moved);
     *ns = eo_now_ns() - begin_ns;

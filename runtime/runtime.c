@@ -188,9 +188,19 @@ static uint32_t ring_capacity(const struct eo_plan *plan, const eo_runtime_param
         run = eo_max_u64(run, eo_plan_layer_sums(plan, &plan->layers[l])); /* for each sum of a norm, */
     const uint64_t gathered = 2 * (uint64_t)items[EO_STREAM_COMM]; /* and for each frozen part */
     return (uint32_t)eo_max_u64(run * eo_max_u64(gathered, items[EO_STREAM_REDUCE]),
-                                eo_max_u64((uint64_t)most_copies(plan) * items[EO_STREAM_COPY],
+                                eo_max_u64((uint64_t)most_copies(plan) * (items[EO_STREAM_COPY] + items[EO_STREAM_EVICT]),
                                            2 * plan->params.offload_slots)) +
            OUTSIDE_ITEMS;
+}
+
+static uint32_t queue_count(const struct eo_runtime *rt, const eo_runtime_params *params)
+{
+    const eo_plan_params *settings = &rt->plan->params;
+    const bool has_disk = rt->plan->space_bytes[EO_SPACE_DISK] != 0;
+    return has_disk && settings->separate_evict_stream && !eo_device_is_host(rt->world->device) ? 5
+           : has_disk || params->dynamic_offload                                               ? 4
+           : settings->separate_reduce_stream                                                  ? 3
+                                                                                               : 2;
 }
 
 static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *params)
@@ -206,7 +216,7 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
     const uint32_t timeline_capacity = 4 * most_operations + 64;
     EO_TRY(eo_device_create(&rt->device, rt->world->device,
                             &(struct eo_device_params){
-                                .queue_count = has_disk || params->dynamic_offload ? 4 : settings->separate_reduce_stream ? 3 : 2,
+                                .queue_count = queue_count(rt, params),
                                 .ring_capacity = ring_capacity(plan, params),
                                 .rank = rt->world->rank,
                                 .rank_count = rt->world->rank_count,

@@ -32,6 +32,12 @@ bool eo_device_is_known(const char *name)
     return find_device(name) != NULL;
 }
 
+bool eo_device_is_host(const char *name)
+{
+    const struct eo_device_ops *ops = find_device(name);
+    return ops && ops->is_host_memory;
+}
+
 const struct eo_profiler_ops *eo_device_profiler(const char *name)
 {
     const struct eo_device_ops *ops = find_device(name);

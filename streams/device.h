@@ -6,6 +6,7 @@
  *               and a wait blocks it; elsewhere a stream, and only await and drain block
  *     queue 1, 2 communication: work is enqueued and runs in order. On the CPU a worker thread each, with a fixed ring
  *     queue 3   copies to and from storage, likewise; storage is a file on the CPU, pinned host memory on a GPU
+ *     queue 4   copies to storage, where it goes both ways at a time
  *
  * An event is a point in a queue. A wait binds to the record that was current when the wait was called.
  * Pointers are device memory unless said otherwise: the host may read and write them only where `is_host_memory`, and
@@ -21,7 +22,7 @@
 
 #include "base/clock.h"
 
-enum { EO_QUEUE_COMPUTE = 0, EO_QUEUE_COMM = 1, EO_QUEUE_REDUCE = 2, EO_QUEUE_COPY = 3, EO_QUEUES_MAX = 4 };
+enum { EO_QUEUE_COMPUTE = 0, EO_QUEUE_COMM = 1, EO_QUEUE_REDUCE = 2, EO_QUEUE_COPY = 3, EO_QUEUE_EVICT = 4, EO_QUEUES_MAX = 5 };
 
 /* What a reservation is for. HOST is read and written by the host and by the device (pinned); the others are device
  * memory. */
@@ -65,6 +66,7 @@ enum { EO_STORAGE_ALIGN = 4096, EO_STORAGE_PIECE = 256 << 10, EO_STORAGE_CACHE_B
 struct eo_storage_copy {
     void *memory;
     uint64_t offset, bytes;
+    uint32_t queue;
     uint64_t *sums;       /* of a file: one for each EO_STORAGE_PIECE from `offset` on, which a write sets and a read compares;
                              NULL: none */
     struct eo_span *span; /* may be NULL */
@@ -74,7 +76,7 @@ struct eo_storage_copy {
 };
 
 struct eo_device_params {
-    uint32_t queue_count;   /* compute included: 2, 3 with a stream for reductions, 4 with one for storage */
+    uint32_t queue_count;   /* compute included: 2, 3 with a stream for reductions, 4 with one for storage, 5 with one each way */
     uint32_t ring_capacity; /* items that may wait in one communication queue; issuing more is a bug and aborts */
     uint32_t rank, rank_count;
     uint32_t share_rank, share_ranks; /* of the ranks that share this process's processors; 0: rank and rank_count */
@@ -376,7 +378,7 @@ struct eo_device_ops {
      */
     eo_status (*storage_open)(struct eo_device *device, const char *folder, uint64_t bytes, struct eo_storage **out);
     void (*storage_close)(struct eo_device *device, struct eo_storage **storage);
-    /* On EO_QUEUE_COPY. A failure is logged, and the queue's. */
+    /* On its queue, on CPUs EO_QUEUE_COPY. A failure is logged, and the queue's. */
     void (*storage_copy)(struct eo_device *device, struct eo_storage *storage, const struct eo_storage_copy *copy);
     /* What failed of it, where, and why; "": nothing. Told from when a wait returns the queue's EO_ERR_IO. NULL: none can. */
     const char *(*storage_failure)(const struct eo_device *device);
@@ -399,6 +401,8 @@ EO_NODISCARD eo_status eo_device_create(struct eo_device **out, const char *name
 void eo_device_destroy(struct eo_device **device);
 /* Whether a device of this name is built in. */
 bool eo_device_is_known(const char *name);
+/* Whether its memory is the host's. */
+bool eo_device_is_host(const char *name);
 /* NULL where it is not built. */
 const struct eo_profiler_ops *eo_device_profiler(const char *name);
 

@@ -15,7 +15,7 @@
 
 /* Rises with every incompatible change of a header. It is in the names of all calls to create or open an object, and of
  * eo_transformer_preset, so that programs built against other headers do not link. */
-#define EO_API 10
+#define EO_API 11
 
 #define EO_PASTE_(a, b) a##b
 #define EO_PASTE(a, b) EO_PASTE_(a, b)

@@ -105,6 +105,9 @@ typedef struct eo_plan_params {
     bool gradients_apart; /* [false] positions with adds_gradients begin with zeros, in a buffer of their own that is reduced
                              for itself: one more reduction for each, and where few activations are kept a smaller peak, for no
                              buffer is held from one use to the other. Sums are rounded in another order */
+    bool separate_evict_stream; /* [false] evictions on a stream of their own, so that copies from and to the host run at one
+                                   time: for a GPU, whose link carries both ways. On CPUs one thread makes all copies, in the
+                                   order of the list. Changes no bit */
 } eo_plan_params;
 #define eo_plan_params(...) EO_PARAMS(eo_plan_params, __VA_ARGS__)
 
@@ -186,7 +189,8 @@ typedef enum eo_stream_id {
     EO_STREAM_COMPUTE,
     EO_STREAM_COMM,   /* gathers, and reductions too unless they have a stream of their own */
     EO_STREAM_REDUCE,
-    EO_STREAM_COPY, /* fetches and evictions */
+    EO_STREAM_COPY, /* fetches, and evictions too unless they have a stream of their own */
+    EO_STREAM_EVICT,
     EO_STREAM_COUNT,
 } eo_stream_id;
 

@@ -33,7 +33,7 @@ typedef struct eo_device_facts {
 /* How fast a device copies, in bytes a second. */
 typedef struct eo_device_rates {
     double memory_bytes_per_s; /* within its memory: bytes read and bytes written */
-    double host_bytes_per_s;   /* from pinned host memory, then back */
+    double host_bytes_per_s;   /* from pinned host memory, while as much goes there */
 } eo_device_rates;
 
 #ifdef __cplusplus

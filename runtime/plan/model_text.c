@@ -30,6 +30,7 @@ static void log_settings(const eo_log *log, const eo_plan_params *p)
     } flags[] = {
         {p->no_prefetch, "no_prefetch"},
         {p->separate_reduce_stream, "separate_reduce_stream"},
+        {p->separate_evict_stream, "separate_evict_stream"},
         {p->separate_reservations, "separate_reservations"},
         {p->float8_gather, "float8_gather"},
         {p->float8_frozen, "float8_frozen"},

@@ -214,6 +214,8 @@ static uint64_t fingerprint(struct eo_plan *plan)
         hash = mix(hash, 8);
     if (p->gradients_apart)
         hash = mix(hash, 10);
+    if (p->separate_evict_stream)
+        hash = mix(hash, 11);
     plan->settings_print = hash;
     for (uint32_t i = 0; i < plan->parameter_count; i++) {
         const struct plan_parameter *parameter = &plan->parameters[i];
@@ -254,6 +256,8 @@ static uint64_t fingerprint(struct eo_plan *plan)
             hash = mix(hash, o->wait[EO_STREAM_REDUCE]);
             if (p->offload_layers || p->offload_activations)
                 hash = mix(hash, o->wait[EO_STREAM_COPY]);
+            if (p->separate_evict_stream)
+                hash = mix(hash, o->wait[EO_STREAM_EVICT]);
             uint64_t previous = 0;
             for (int s = 0; s < EO_STREAM_COUNT; s++)
                 previous |= (uint64_t)o->wait_previous_run[s] << s;

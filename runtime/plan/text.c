@@ -81,6 +81,7 @@ static void print_more_settings(const eo_plan_params *p, const struct writer *w)
                  {p->ema, "ema"},
                  {p->no_prefetch, "no_prefetch"},
                  {p->separate_reduce_stream, "separate_reduce_stream"},
+                 {p->separate_evict_stream, "separate_evict_stream"},
                  {p->separate_reservations, "separate_reservations"},
                  {p->norms_beside, "norms_beside"},
                  {p->gradients_apart, "gradients_apart"},
@@ -161,10 +162,11 @@ static void write_more_settings(const eo_plan_params *p, struct eo_json *json)
         "'runs': [%u, %u], 'optimizer_states': %u, 'offload_layers': %u, 'offload_slots': %u, 'offload_gradients': %i,"
         "'offload_activations': %u, 'late_updates': %i, 'ema': %i, 'no_prefetch': %i, 'separate_reduce_stream': %i,"
         "'separate_reservations': %i, 'norms_beside': %i, 'norm_parts': %i, 'draft': %i, 'input_gradients': %i,"
-        "'gradients_apart': %i,",
+        "'gradients_apart': %i, 'separate_evict_stream': %i,",
         p->gather_run, p->gradient_run, p->optimizer_states, p->offload_layers, p->offload_slots, p->offload_gradients,
         p->offload_activations, p->late_updates, p->ema, p->no_prefetch, p->separate_reduce_stream, p->separate_reservations,
-        p->norms_beside, p->norm_parts, p->draft, p->input_gradients, p->gradients_apart);
+        p->norms_beside, p->norm_parts, p->draft, p->input_gradients, p->gradients_apart,
+        p->separate_evict_stream);
 }
 
 void eo_plan_write_json(const eo_plan *plan, eo_write_fn write, void *user)

@@ -95,7 +95,7 @@ static void set_wait_kinds(struct eo_runtime *rt)
             eo_static_state(rt)->wait_kinds[o->id] =
                 o->kind == EO_OP_ALL_GATHER || o->kind == EO_OP_MATRIX_GATHER   ? EO_WAIT_ALL_GATHER
                 : o->kind == EO_OP_NORM_GATHER || o->kind == EO_OP_NORM_PARTIAL ? EO_WAIT_NORM
-                : o->stream == EO_STREAM_COPY                                   ? EO_WAIT_FETCH
+                : o->kind == EO_OP_FETCH || o->kind == EO_OP_EVICT              ? EO_WAIT_FETCH
                                                                                 : EO_WAIT_REDUCE_SCATTER;
         }
     }

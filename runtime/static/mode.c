@@ -15,6 +15,11 @@ static bool is_pass(eo_operation_kind kind)
     return kind == EO_OP_FORWARD || kind == EO_OP_RECOMPUTE || kind == EO_OP_BACKWARD;
 }
 
+static bool is_copy(eo_operation_kind kind)
+{
+    return kind == EO_OP_FETCH || kind == EO_OP_EVICT;
+}
+
 /* Runs everything up to the trainer's next pass (`stop_at_own`: up to the runtime's own next operation), or the end. */
 static eo_status advance(struct eo_runtime *rt, bool stop_at_own)
 {
@@ -22,7 +27,7 @@ static eo_status advance(struct eo_runtime *rt, bool stop_at_own)
     const struct eo_operation_list *list = eo_static_list(rt);
     for (; state->cursor < list->count; state->cursor++) {
         const struct eo_operation *o = &list->operations[state->cursor];
-        if (o->stream == EO_STREAM_COPY)
+        if (is_copy(o->kind))
             EO_TRY(eo_static_issue_copy(rt, o, state->cursor));
         else if (o->stream != EO_STREAM_COMPUTE && o->kind == EO_OP_NORM_PARTIAL)
             EO_TRY(eo_static_issue_norm(rt, o, state->cursor));
@@ -143,7 +148,7 @@ static eo_status static_warm_up(struct eo_runtime *rt)
     const struct eo_operation_list *list = &rt->plan->schedule.lists[EO_LIST_FIRST];
     for (uint32_t i = 0; i < list->count; i++) {
         const struct eo_operation *o = &list->operations[i];
-        bool met = o->stream == EO_STREAM_COMPUTE || o->stream == EO_STREAM_COPY || o->kind == EO_OP_NORM_PARTIAL ||
+        bool met = o->stream == EO_STREAM_COMPUTE || is_copy(o->kind) || o->kind == EO_OP_NORM_PARTIAL ||
                    (o->kind == EO_OP_NORM_GATHER && !o->fence); /* the norm's compared the plans */
         for (uint32_t k = 0; k < i && !met; k++)
             met = list->operations[k].kind == o->kind && list->operations[k].position == o->position &&

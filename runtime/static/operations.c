@@ -19,7 +19,7 @@ eo_status eo_static_wait(struct eo_runtime *rt, const struct eo_operation *o)
         if (o->stream == EO_STREAM_COMPUTE)
             EO_TRY(eo_runtime_wait(rt, event, state->wait_kinds[o->wait[s]]));
         else
-            RUNTIME_TRY(rt, rt->device->ops->wait(rt->device, o->stream, event), "step %llu",
+            RUNTIME_TRY(rt, rt->device->ops->wait(rt->device, eo_runtime_queue(rt, o->stream), event), "step %llu",
                         (unsigned long long)rt->steps.finished + 1);
     }
     return EO_OK;
@@ -141,7 +141,7 @@ eo_status eo_static_issue_copy(struct eo_runtime *rt, const struct eo_operation 
     struct eo_timeline_entry *entry = eo_runtime_entry(rt, o->kind, o->stream, o->position, o->layer, index);
     eo_offload_issue(rt, o, &entry->span);
     if (o->record)
-        rt->device->ops->record(rt->device, o->stream, &eo_static_state(rt)->events[o->id]);
+        rt->device->ops->record(rt->device, eo_runtime_queue(rt, o->stream), &eo_static_state(rt)->events[o->id]);
     return EO_OK;
 }
 

@@ -275,6 +275,6 @@ static eo_status run_copy(void *arguments)
 void eo_cpu_storage_copy(struct eo_device *device, struct eo_storage *storage, const struct eo_storage_copy *copy)
 {
     EO_ASSERT((uintptr_t)copy->memory % EO_STORAGE_ALIGN == 0 && copy->offset % EO_STORAGE_ALIGN == 0 &&
-              copy->bytes % EO_STORAGE_ALIGN == 0);
+              copy->bytes % EO_STORAGE_ALIGN == 0 && copy->queue == EO_QUEUE_COPY);
     eo_cpu_enqueue(device, EO_QUEUE_COPY, run_copy, &(struct queued_copy){storage, *copy}, sizeof(struct queued_copy));
 }

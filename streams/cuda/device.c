@@ -29,7 +29,7 @@ static eo_status place(struct eo_device *device)
 
 static eo_status make_streams(struct eo_device *device)
 {
-    static const char *const names[EO_QUEUES_MAX] = {"compute", "collectives", "reductions", "storage"};
+    static const char *const names[EO_QUEUES_MAX] = {"compute", "collectives", "reductions", "storage", "evictions"};
     struct eo_cuda *cuda = eo_cuda_of(device);
     int least = 0, greatest = 0;
     EO_CUDA_TRY(device, "cudaDeviceGetStreamPriorityRange", cudaDeviceGetStreamPriorityRange(&least, &greatest));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What does not fit into the GPU's memory: pinned host memory, so that copies run beside kernels, on the queue for them. A
+ * What does not fit into the GPU's memory: pinned host memory, so that copies run beside kernels, on the queues for them. A
  * captured step holds the copies like its kernels.
  */
 #include <stdlib.h>
@@ -64,11 +64,11 @@ void eo_cuda_storage_copy(struct eo_device *device, struct eo_storage *storage, 
     char *host = storage->memory + copy->offset;
     const enum cudaMemcpyKind kind = copy->writes ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice;
     if (copy->span && !copy->continues)
-        eo_cuda_stamp(device, EO_QUEUE_COPY, &copy->span->start_ns);
+        eo_cuda_stamp(device, copy->queue, &copy->span->start_ns);
     (void)eo_cuda_note(device,
                        cudaMemcpyAsync(copy->writes ? host : copy->memory, copy->writes ? copy->memory : host, copy->bytes, kind,
-                                       eo_cuda_of(device)->streams[EO_QUEUE_COPY]),
+                                       eo_cuda_of(device)->streams[copy->queue]),
                        copy->writes ? "an eviction to host memory" : "a fetch from host memory");
     if (copy->span && !copy->goes_on)
-        eo_cuda_stamp(device, EO_QUEUE_COPY, &copy->span->end_ns);
+        eo_cuda_stamp(device, copy->queue, &copy->span->end_ns);
 }

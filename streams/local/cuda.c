@@ -30,7 +30,8 @@ static void drop_rank(void *shared)
     if (!rank)
         return;
     const cudaEvent_t events[] = {rank->entry[0], rank->entry[1], rank->exit[0][0], rank->exit[0][1], rank->exit[1][0],
-                                  rank->exit[1][1], rank->fork, rank->points[0], rank->points[1], rank->points[2], rank->points[3]};
+                                  rank->exit[1][1], rank->fork, rank->points[0], rank->points[1], rank->points[2], rank->points[3],
+                                  rank->points[4]};
     _Static_assert(sizeof(events) / sizeof(events[0]) == 7 + EO_QUEUES_MAX, "every queue has a point");
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
         if (events[i])
@@ -42,7 +43,7 @@ static cudaError_t make_rank(struct eo_local_cuda_rank *rank)
 {
     cudaEvent_t *const events[] = {&rank->entry[0], &rank->entry[1], &rank->exit[0][0], &rank->exit[0][1],
                                    &rank->exit[1][0], &rank->exit[1][1], &rank->fork, &rank->points[0], &rank->points[1],
-                                   &rank->points[2], &rank->points[3]};
+                                   &rank->points[2], &rank->points[3], &rank->points[4]};
     cudaError_t error = cudaSuccess;
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]) && error == cudaSuccess; i++)
         error = cudaEventCreateWithFlags(events[i], cudaEventDisableTiming);

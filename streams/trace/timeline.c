@@ -66,7 +66,7 @@ static void put_slice(struct eo_json *json, const struct eo_timeline_entry *entr
 
 void eo_timeline_write(const struct eo_timeline *timeline, uint32_t rank, eo_write_fn write, void *user)
 {
-    static const char *const queue_names[EO_QUEUES_MAX] = {"compute", "communication", "reduction", "storage"};
+    static const char *const queue_names[EO_QUEUES_MAX] = {"compute", "communication", "reduction", "storage", "evictions"};
     struct eo_json json = {.write = write, .user = user};
     char name[32];
     snprintf(name, sizeof(name), "rank %u", rank);

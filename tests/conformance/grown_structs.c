@@ -75,7 +75,7 @@ SAME_PLACE(old_plan_row, eo_plan_row, last);
 
 #define FILLED(type, bytes) \
     _Static_assert(sizeof(type) == (bytes), #type " has grown: raise EO_API, and write its new size here")
-_Static_assert(EO_API == 10, "the sizes below are those of EO_API 10: write those of today, and the number");
+_Static_assert(EO_API == 11, "the sizes below are those of EO_API 11: write those of today, and the number");
 FILLED(eo_buffer_params, 40);
 FILLED(eo_flight_recorder_params, 40);
 FILLED(eo_gpu_profile_params, 24);

@@ -28,6 +28,7 @@ static void print_settings(const struct random_case *c, FILE *out)
         const char *name;
     } flags[] = {{s->no_prefetch, "no prefetch"},
                  {s->separate_reduce_stream, "reduce stream"},
+                 {s->separate_evict_stream, "evict stream"},
                  {s->norms_beside, "norms beside"},
                  {s->gradients_apart, "gradients apart"},
                  {s->separate_reservations, "reservations"},

@@ -289,6 +289,13 @@ static void make_late_of_case(struct random_case *c)
 }
 
 /* Likewise. */
+static void make_evictions_of_case(struct random_case *c)
+{
+    struct dice dice = {c->seed ^ 0xe71c, 0};
+    c->settings.separate_evict_stream = (c->settings.offload_layers || c->settings.offload_activations) && one_in(&dice, 2);
+}
+
+/* Likewise. */
 static void make_inputs_of_case(struct random_case *c)
 {
     struct dice dice = {c->seed ^ 0x1297, 0};
@@ -456,6 +463,7 @@ void random_case_make(struct random_case *out, uint64_t seed)
     make_optimizer_of_case(out);
     make_rare_of_case(out);
     make_late_of_case(out);
+    make_evictions_of_case(out);
     make_inputs_of_case(out);
     make_added_of_case(out);
 }

@@ -240,7 +240,7 @@ static bool shrink_settings(struct shrinking *s)
             settings->no_prefetch = false;
             break;
         case 8:
-            settings->separate_reduce_stream = false;
+            settings->separate_reduce_stream = settings->separate_evict_stream = false;
             break;
         case 9:
             settings->separate_reservations = false;

@@ -57,6 +57,7 @@ static bool make_plan(struct run *run, uint32_t micro_batches, eo_plan **out)
                                          .offload_slots = settings->offload_slots,
                                          .offload_gradients = settings->offload_gradients,
                                          .late_updates = settings->late_updates,
+                                         .separate_evict_stream = settings->separate_evict_stream,
                                          .optimizer = settings->optimizer,
                                          .separate_reduce_stream = settings->separate_reduce_stream,
                                          .norms_beside = settings->norms_beside, .norm_parts = settings->norm_parts,

@@ -46,7 +46,7 @@ struct micro_settings {
     uint32_t timeout_ms;           /* [20000] */
     uint32_t implicit_prefetch, reduce_inputs, dynamic_offload;
     uint32_t offload_layers, offload_slots; /* the reference keeps all in memory */
-    bool offload_gradients, late_updates;
+    bool offload_gradients, late_updates, separate_evict_stream;
     bool no_product; /* Muon's */
     bool refuses_product;   /* the last rank's, while a step is recorded */
     eo_optimizer optimizer; /* with EO_OPTIMIZER_MUON the weights of `in` and the bodies are matrices */

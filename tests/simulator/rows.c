@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "runtime/internal.h"
+#include "runtime/static/internal.h"
 #include "tests/simulator/cuda/sim.h"
 
 enum { FOLLOWED_MAX = 16 };
@@ -18,7 +18,7 @@ enum { FOLLOWED_MAX = 16 };
 static atomic_flag lock = ATOMIC_FLAG_INIT;
 static struct followed {
     const eo_runtime *runtime;
-    uintptr_t base[EO_SPACE_COUNT]; /* of the reservations; 0: not known */
+    const struct eo_arena *arena;
 } followed[FOLLOWED_MAX];
 
 static void lock_rows(void)
@@ -30,27 +30,6 @@ static void lock_rows(void)
 static void unlock_rows(void)
 {
     atomic_flag_clear_explicit(&lock, memory_order_release);
-}
-
-static void note(struct followed *f, uint32_t row, const void *at)
-{
-    const struct plan_row *r = &f->runtime->plan->rows[row];
-    if (row != EO_NONE && at)
-        f->base[r->space] = (uintptr_t)at - r->offset;
-}
-
-static void find_bases(struct followed *f)
-{
-    const eo_runtime *rt = f->runtime;
-    const struct eo_plan *plan = rt->plan;
-    for (uint32_t l = 0; l < plan->layer_count; l++) {
-        const struct layer_shard *shard = &rt->shards.layers[l];
-        note(f, plan->layers[l].shard_row, rt->shards.split ? (const void *)shard->high : (const void *)shard->weights);
-        note(f, plan->layers[l].gradient_row, shard->gradient);
-    }
-    for (uint32_t b = 0; b < plan->buffer_count; b++)
-        note(f, plan->buffers[b].row, rt->views.buffers[b]);
-    note(f, plan->norm_local_row, rt->update.norm_local);
 }
 
 static bool buffer_is_live(const struct eo_plan *plan, uint32_t row, eo_moment now)
@@ -87,10 +66,12 @@ static uint32_t rows_at(const void *at, struct sim_row *out, uint32_t room)
         const struct eo_plan *plan = f->runtime ? f->runtime->plan : NULL;
         for (uint32_t r = 0; plan && r < plan->row_count && count < room; r++) {
             const struct plan_row *row = &plan->rows[r];
-            const uintptr_t from = f->base[row->space] + row->offset;
+            if (row->space == EO_SPACE_HOST || row->space == EO_SPACE_DISK)
+                continue;
+            const uintptr_t from = (uintptr_t)f->arena->base[row->space] + row->offset;
             /* Debug mode poisons whole words. */
             const uint64_t bytes = (row->bytes + 3) / 4 * 4;
-            if (f->base[row->space] == 0 || row->space == EO_SPACE_HOST || (uintptr_t)at - from >= bytes)
+            if ((uintptr_t)at - from >= bytes)
                 continue;
             const bool lives = is_live(f->runtime, r);
             if (live && !lives)
@@ -115,8 +96,7 @@ void rows_follow(const eo_runtime *runtime)
         f++;
     if (f == followed + FOLLOWED_MAX)
         abort();
-    *f = (struct followed){.runtime = runtime};
-    find_bases(f);
+    *f = (struct followed){runtime, &eo_static_state(runtime)->arena};
     sim_rows_at = rows_at;
     unlock_rows();
 }

@@ -137,6 +137,7 @@ static void offloaded(uint32_t seeds, enum sim_executor executor)
                 settings.offload_slots = 1 + seed / 3 % 3;
                 settings.offload_gradients = settings.micro_batches == 1 && seed % 5 < 3;
                 settings.late_updates = seed / 2 % 2;
+                settings.separate_evict_stream = (seed + ranks) % 2;
                 settings.ordinary_step = settings.graph && seed / 4 % 2 ? 3 : 0;
                 compare(&settings, &(struct sim_config){.seed = seed, .executor = executor});
             }

@@ -145,6 +145,7 @@ void eo_list_take_in(struct list_builder *b, uint32_t pass, uint32_t fold, bool 
 void eo_list_read_final(struct list_builder *b, uint32_t layer, bool in_batch);
 
 /* copies.c: a fetch or eviction of an offloaded layer; */
+eo_stream_id eo_list_copy_stream(const struct eo_plan *plan, eo_operation_kind kind);
 void eo_list_add_copy(struct list_builder *b, eo_operation_kind kind, uint32_t layer);
 /* of what a position saves from forward to backward: after its forward pass, and ahead of its backward pass; in `pass`'s
  * micro-batch. Nothing of a position whose buffers stay, or of EO_NONE. */

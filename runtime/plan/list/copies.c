@@ -4,12 +4,17 @@
  */
 #include "runtime/plan/list/builder.h"
 
+eo_stream_id eo_list_copy_stream(const struct eo_plan *plan, eo_operation_kind kind)
+{
+    return kind == EO_OP_EVICT && plan->params.separate_evict_stream ? EO_STREAM_EVICT : EO_STREAM_COPY;
+}
+
 void eo_list_add_copy(struct list_builder *b, eo_operation_kind kind, uint32_t l)
 {
     const struct plan_layer *layer = &b->plan->layers[l];
     const uint32_t subject = eo_subject(SUBJECT_OFFLOADED, l);
     const bool fetches = kind == EO_OP_FETCH;
-    eo_list_operation(b, kind, EO_STREAM_COPY, EO_NONE, l, EO_NONE, 0);
+    eo_list_operation(b, kind, eo_list_copy_stream(b->plan, kind), EO_NONE, l, EO_NONE, 0);
     eo_list_access(b, fetches ? layer->disk_row : layer->offload_row, EO_READ, subject, EO_VERSION_STEP, !fetches, 1);
     if (fetches && layer->disk_gradient_row != EO_NONE)
         eo_list_access(b, layer->disk_gradient_row, EO_READ, eo_subject(SUBJECT_OFFLOADED_GRADIENT, l), EO_VERSION_STEP, 0, 1);
@@ -23,7 +28,7 @@ void eo_list_add_saved(struct list_builder *b, eo_operation_kind kind, const str
     const bool fetches = kind == EO_OP_FETCH;
     if (p == EO_NONE || !plan->positions[p].leaves)
         return;
-    eo_list_operation(b, kind, EO_STREAM_COPY, p, plan->positions[p].layer, pass->micro_batch, 0)->saved = true;
+    eo_list_operation(b, kind, eo_list_copy_stream(plan, kind), p, plan->positions[p].layer, pass->micro_batch, 0)->saved = true;
     const uint32_t at = eo_moment_order((eo_moment){EO_PASS_FORWARD, p}, plan->position_count);
     for (int writes = 0; writes < 2; writes++)
         for (uint32_t i = b->first.begin[at]; i < b->first.begin[at + 1]; i++) {

@@ -130,7 +130,7 @@ static void add_reduce_scatter(struct list_builder *b, const struct list_pass *p
 static void add_gradient_eviction(struct list_builder *b, uint32_t l)
 {
     const struct plan_layer *layer = &b->plan->layers[l];
-    eo_list_operation(b, EO_OP_EVICT, EO_STREAM_COPY, EO_NONE, l, EO_NONE, 0)->gradient = true;
+    eo_list_operation(b, EO_OP_EVICT, eo_list_copy_stream(b->plan, EO_OP_EVICT), EO_NONE, l, EO_NONE, 0)->gradient = true;
     eo_list_read_final(b, l, false);
     eo_list_access(b, layer->disk_gradient_row, EO_WRITE, eo_subject(SUBJECT_OFFLOADED_GRADIENT, l), EO_VERSION_STEP, 0, 1);
     eo_list_operation_end(b);

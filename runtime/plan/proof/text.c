@@ -36,6 +36,7 @@ static const char *const stream_words[EO_STREAM_COUNT] = {
     [EO_STREAM_COMM] = "communication",
     [EO_STREAM_REDUCE] = "reduction",
     [EO_STREAM_COPY] = "copy",
+    [EO_STREAM_EVICT] = "eviction",
 };
 
 struct name {

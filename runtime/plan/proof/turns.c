@@ -55,6 +55,7 @@ static void save(struct proof *proof)
     proof->operation = &copy;
     proof->index = EO_NONE;
     join_stream(proof, EO_STREAM_COMPUTE, EO_STREAM_COPY);
+    join_stream(proof, EO_STREAM_COMPUTE, EO_STREAM_EVICT);
     proof->now = proof->clocks[EO_STREAM_COMPUTE];
     proof->now.done[EO_SCOPE_ALONE][EO_STREAM_COMPUTE] = proof->number;
     for (uint32_t row = 0; row < proof->schedule->row_count && !proof->stopped; row++) {

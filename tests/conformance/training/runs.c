@@ -224,6 +224,7 @@ static bool describe(struct job *job)
                                        .no_prefetch = s->no_prefetch, .float8_gather = s->float8_gather,
                                        .strategy = s->strategy, .shard_group = s->shard_group,
                                        .separate_reduce_stream = s->separate_reduce_stream,
+                                       .separate_evict_stream = s->separate_evict_stream,
                                        .norms_beside = s->norms_beside, .optimizer = s->optimizer,
                                        .log = &train_log)));
     return true;

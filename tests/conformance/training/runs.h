@@ -24,7 +24,7 @@ struct train_settings {
     eo_recompute recompute;
     uint32_t recompute_blocks, head_chunks;
     uint32_t unit_blocks;
-    bool half_blocks, debug, no_prefetch, separate_reduce_stream, implicit_prefetch, evaluates, free_head, offload_gradients, late_updates;
+    bool half_blocks, debug, no_prefetch, separate_reduce_stream, separate_evict_stream, implicit_prefetch, evaluates, free_head, offload_gradients, late_updates;
     bool norms_beside, dynamic_offload;
     uint32_t reduce_inputs, offload_activations, offload_layers, offload_slots, gather_run, gradient_run;
     uint64_t delay_seed;

@@ -15,7 +15,7 @@ static void list_text(const eo_plan *plan, eo_list list, char *text, size_t byte
     for (uint32_t i = 0; i < eo_plan_operation_count(plan, list); i++) {
         eo_plan_operation o, awaited;
         cr_assert_eq(eo_plan_get_operation(plan, list, i, &o), EO_OK);
-        used += (size_t)snprintf(text + used, bytes - used, "%c %s", " |/>"[o.stream], o.name);
+        used += (size_t)snprintf(text + used, bytes - used, "%c %s", " |/><"[o.stream], o.name);
         for (uint32_t w = 0; w < o.wait_count; w++) {
             cr_assert_eq(eo_plan_get_operation(plan, list, o.waits[w], &awaited), EO_OK);
             used += (size_t)snprintf(text + used, bytes - used, " <- %s%s", awaited.name,
@@ -28,7 +28,7 @@ static void list_text(const eo_plan *plan, eo_list list, char *text, size_t byte
 
 /*
  * The steady list of four equal blocks between larger edges, with two slots each, is the one written here.
- * Method: written from DESIGN section 5 by hand and compared as text. use0 is the embedding, without weights in
+ * Method: written by hand and compared as text. use0 is the embedding, without weights in
  * backward; use5 the head, still there at the turn, as blocks 3 and 4 are.
  */
 static const char steady_of_four_blocks[] =
@@ -439,6 +439,19 @@ static const char late_updates[] =
     "  update of layer5 <- fetch of layer5\n"
     "> eviction of layer5 <- update of layer5\n";
 
+/* A stream of their own for evictions: a buffer's next fetch waits for what leaves it. */
+static const char late_updates_apart[] =
+    "  update of layer2\n"
+    "< eviction of layer2 <- update of layer2\n"
+    "> fetch of layer4 <- eviction of layer2\n"
+    "  update of layer3\n"
+    "< eviction of layer3 <- update of layer3\n"
+    "> fetch of layer5 <- eviction of layer3\n"
+    "  update of layer4 <- fetch of layer4\n"
+    "< eviction of layer4 <- update of layer4\n"
+    "  update of layer5 <- fetch of layer5\n"
+    "< eviction of layer5 <- update of layer5\n";
+
 Test(plan, late_updates_stand_before_the_gathers_of_the_next_step)
 {
     static char text[16384];
@@ -448,6 +461,10 @@ Test(plan, late_updates_stand_before_the_gathers_of_the_next_step)
     cr_assert_str_eq(text, steady_with_late_updates);
     list_text(plan, EO_LIST_UPDATES, text, sizeof(text));
     cr_assert_str_eq(text, late_updates);
+    eo_plan_destroy(&plan);
+    plan = plan_of(model, eo_plan_params(.rank_count = 2, .offload_layers = 4, .late_updates = true, .separate_evict_stream = true));
+    list_text(plan, EO_LIST_UPDATES, text, sizeof(text));
+    cr_assert_str_eq(text, late_updates_apart);
     eo_plan_destroy(&plan);
     eo_model_destroy(&model);
 }

@@ -360,6 +360,7 @@ bool eo_plan_settings(uint32_t n, eo_plan_params *out)
         .offload_slots = n % 7 >= 5 ? n % 4 : 0,
         .offload_gradients = n % 7 >= 5 && n % 2,
         .late_updates = n % 7 >= 5 && !(x & 1) && n % 3,
+        .separate_evict_stream = n % 7 >= 5 && n / 7 % 2,
         .input_gradients = n % 3 != 1,
         .log = &eo_test_log,
     };

@@ -333,6 +333,7 @@ Test(plan, texts_have_every_setting)
         {.optimizer = EO_OPTIMIZER_LION},
         {.no_prefetch = true},
         {.separate_reduce_stream = true},
+        {.offload_layers = 1, .separate_evict_stream = true},
         {.separate_reservations = true},
         {.norms_beside = true},
         {.norm_parts = true},

@@ -378,14 +378,14 @@ Test(plan_uses, a_fault_of_ours_is_an_error_with_the_models_text)
     eo_model_report(&log, model,
                     eo_plan_params(.rank_count = 2, .micro_batches = 3, .no_prefetch = true, .gather_run = 3, .gradient_run = 2,
                                    .offload_layers = 5, .offload_slots = 4, .offload_gradients = true, .offload_activations = 6,
-                                   .late_updates = true));
+                                   .late_updates = true, .separate_evict_stream = true));
     static const char *const wanted[] = {"this is a bug in evenodd; please report it",
                                          "2 ranks, zero3",
                                          "3 micro-batches",
                                          "no_prefetch",
                                          "runs 3,2,",
                                          "offload_layers 5, offload_slots 4, offload_activations 6",
-                                         "offload_gradients, late_updates\n",
+                                         ", separate_evict_stream, offload_gradients, late_updates\n",
                                          "layer 2 'layer2'\n  elements: 1900\n",
                                          "layer 3 'experts', parts 4\n  elements: 2048 (f8, matrix 64x32, no decay, group 7)",
                                          (" 2048 (f8, joined, matrix 64x32, no decay, group 7)\n  elements: 2048 (f8, joined, "
