@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Elements of either type: loads give fp32, stores round once, to the nearest bf16, ties away from zero.
+ * Elements of either type: loads give fp32, stores round once, to the nearest bf16, ties to even: sums of two bf16 are
+ * ties often, and away from zero they would grow layer by layer.
  */
 #ifndef EO_LAYERS_ELEMENT_H
 #define EO_LAYERS_ELEMENT_H
@@ -22,7 +23,7 @@ static inline uint16_t eo_element_to_bf16(float value)
     uint32_t bits;
     memcpy(&bits, &value, sizeof(bits));
     const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-    return (uint16_t)((is_nan ? bits | 0x400000u : bits + 0x8000u) >> 16);
+    return (uint16_t)((is_nan ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }
 
 static inline float eo_element_load(eo_dtype dtype, const void *values, uint64_t index)

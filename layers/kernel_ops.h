@@ -14,7 +14,7 @@
  * - `void *` tensors are in types.compute, but for gradients of weights: types.gradient. `float *` and `double *` mean
  *   fp32 and double, whatever the types.
  * - bf16: a load is converted to fp32, all arithmetic and every sum is in fp32, a store rounds once, to the nearest,
- *   ties away from zero: (bits + 0x8000) >> 16, a NaN stays one.
+ *   ties to even: (bits + 0x7fff + (bits >> 16 & 1)) >> 16, a NaN stays one.
  * - Tensors are row-major; `rows` is the number of tokens (batch x seq). Strides and widths are in elements.
  * - Pointers are aligned to 16 bytes at least (losses to 64, scratch to scratch_alignment). Row strides follow from the
  *   model: with an odd width only the first row is aligned. Logits' stride is a multiple of 16 elements.

@@ -38,6 +38,7 @@ static eo_status begin_anew(struct eo_runtime *rt)
 eo_status eo_step_begin(eo_runtime *rt)
 {
     TRY_ORDER(rt->cursor.phase == PHASE_IDLE, "eo_step_begin", EO_NONE);
+    EO_TRY(eo_runtime_check_process(rt, "eo_step_begin"));
     EO_TRY(eo_ema_begin(rt, "eo_step_begin"));
     EO_TRY(eo_update_begin(rt));
     EO_TRY(eo_graph_take_times(rt));

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/plain_text.h"
@@ -70,10 +71,20 @@ eo_status eo_runtime_fail(struct eo_runtime *rt, eo_status status, const char *f
     return status;
 }
 
+/* Threads and devices are the parent's: what a forked child asks of them is never done. */
+eo_status eo_runtime_check_process(struct eo_runtime *rt, const char *call)
+{
+    return rt->owner == getpid()
+               ? EO_OK
+               : eo_runtime_fail(rt, EO_ERR_INVALID, "%s: not in a forked child (process %d); the runtime is process %d's", call,
+                                 (int)getpid(), (int)rt->owner);
+}
+
 eo_status eo_runtime_check_idle(struct eo_runtime *rt, const char *call)
 {
     if (!rt)
         return EO_ERR_INVALID;
+    EO_TRY(eo_runtime_check_process(rt, call));
     if (rt->cursor.phase == PHASE_FAILED)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "%s: after an error only eo_runtime_destroy is possible", call);
     if (eo_cursor_caller(&rt->cursor))

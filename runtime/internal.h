@@ -292,6 +292,7 @@ eo_status eo_runtime_fail(struct eo_runtime *rt, eo_status status, const char *f
             return eo_runtime_fail(rt, try_status, __VA_ARGS__);                                                               \
     } while (0)
 
+eo_status eo_runtime_check_process(struct eo_runtime *rt, const char *call);
 eo_status eo_runtime_check_idle(struct eo_runtime *rt, const char *call); /* NULL is refused, too */
 
 /* A line for what others take of the device for us, since the call before; `what` NULL: only looks. */

@@ -285,6 +285,26 @@ static void tell_world_failure(struct eo_runtime *rt)
         eo_log_write(&rt->log, EO_LOG_ERROR, "%s%s%s", is_own ? "" : own, is_own ? "" : ": ", text);
 }
 
+/* Its failure stays, and would be told as one of this runtime. */
+static eo_status check_world(const eo_log *log, const eo_world *world)
+{
+    char failure[512];
+    eo_world_failure(world, failure, sizeof(failure));
+    if (failure[0])
+        eo_log_write(log, EO_LOG_ERROR, "rank %u: this world has failed before, make another one: %s", world->rank, failure);
+    return failure[0] ? EO_ERR_COMM : EO_OK;
+}
+
+/* More than it reads may be meant for an update that was forgotten. */
+static void warn_of_states(const eo_log *log, const eo_runtime_params *params)
+{
+    const eo_plan_params *settings = &params->plan->params;
+    const uint32_t read = eo_plan_optimizer(settings->optimizer)->state_count;
+    if (!params->update && settings->optimizer_states > read && params->world->rank == 0)
+        eo_log_write(log, EO_LOG_WARN, "the plan has %u optimizer states a parameter, of which %s uses %u: was `update` forgotten?",
+                     settings->optimizer_states, eo_optimizer_name(settings->optimizer), read);
+}
+
 eo_status eo_runtime_create(eo_runtime **out, const eo_runtime_params *params)
 {
     if (!out)
@@ -294,6 +314,8 @@ eo_status eo_runtime_create(eo_runtime **out, const eo_runtime_params *params)
         return EO_ERR_INVALID;
     const eo_log log = params->log ? *params->log : (eo_log){0};
     EO_TRY(check_params(&log, params));
+    EO_TRY(check_world(&log, params->world));
+    warn_of_states(&log, params);
     struct eo_runtime *rt = calloc(1, sizeof(*rt));
     if (!rt)
         return EO_ERR_NO_MEMORY;

@@ -162,6 +162,31 @@ static eo_status check_groups(struct eo_runtime *rt, const eo_step_params *param
     return EO_OK;
 }
 
+/* A number that nobody reads was meant for another: training would go on with other numbers than the trainer thinks. `exact` asks
+ * for all of the optimizers' numbers. */
+static eo_status check_read(struct eo_runtime *rt, const eo_step_params *params, const char *call)
+{
+    const eo_optimizer optimizer = rt->plan->params.optimizer;
+    const bool is_own = rt->params.update != NULL, is_sgd = optimizer == EO_OPTIMIZER_SGD && !is_own,
+               is_lion = optimizer == EO_OPTIMIZER_LION && !is_own;
+    const struct {
+        bool is_unread;
+        const char *name, *why;
+    } numbers[] = {
+        {params->momentum != 0 && (optimizer != EO_OPTIMIZER_MUON || is_own), "momentum",
+         is_sgd   ? "it is that of Muon's matrices; SGD's is beta1"
+         : is_own ? "the optimizer is the trainer's own `update`"
+                  : "it is that of Muon's matrices"},
+        {params->ema_decay != 0 && !rt->plan->params.ema, "ema_decay", "the plan has no average; plan with ema"},
+        {params->beta2 != 0 && is_sgd && !params->exact, "beta2", "SGD has none"},
+        {params->eps != 0 && (is_sgd || is_lion) && !params->exact, "eps", is_sgd ? "SGD has none" : "Lion has none"},
+    };
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        if (numbers[i].is_unread)
+            return eo_runtime_fail(rt, EO_ERR_INVALID, "%s: %s would have no effect: %s", call, numbers[i].name, numbers[i].why);
+    return EO_OK;
+}
+
 eo_status eo_update_take_params(struct eo_runtime *rt, const eo_step_params *params, const char *call)
 {
     if (!params)
@@ -189,6 +214,7 @@ eo_status eo_update_take_params(struct eo_runtime *rt, const eo_step_params *par
     if ((unsigned)params->on_not_finite > EO_SKIP)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "%s: on_not_finite is %d; it is EO_STOP or EO_SKIP", call,
                                (int)params->on_not_finite);
+    EO_TRY(check_read(rt, params, call));
     EO_TRY(check_groups(rt, params, call));
     rt->steps.params = *params;
     fill_in_defaults(&rt->steps.params, eo_plan_optimizer(rt->plan->params.optimizer));

@@ -154,6 +154,14 @@ static void leave_callbacks(struct runtime_cursor *cursor)
         cursor->phase = PHASE_IDLE;
 }
 
+/* For eo_runtime_error alone: the failure is the trainer's, which knows it, and the runtime is as before. */
+static eo_status callback_failed(struct eo_runtime *rt, const char *call, eo_status status)
+{
+    snprintf(rt->errors.text, sizeof(rt->errors.text), "rank %u: %s: the callback returned %d (%s)", rt->world->rank, call,
+             (int)status, eo_status_text(status));
+    return status;
+}
+
 eo_status eo_weights_fill(eo_runtime *rt, uint32_t parameter, eo_produce_fn produce, void *user)
 {
     EO_TRY(eo_runtime_check_idle(rt, "eo_weights_fill"));
@@ -169,7 +177,7 @@ eo_status eo_weights_fill(eo_runtime *rt, uint32_t parameter, eo_produce_fn prod
     rt->cursor.phase = PHASE_FILL;
     const eo_status status = fill_own(rt, &rt->plan->parameters[p], produce, user);
     leave_callbacks(&rt->cursor);
-    return status;
+    return status < 0 && rt->cursor.phase != PHASE_FAILED ? callback_failed(rt, "eo_weights_fill", status) : status;
 }
 
 static eo_parameter_info parameter_info(const struct eo_plan *plan, const struct plan_parameter *parameter)
@@ -339,7 +347,7 @@ eo_status eo_weights_visit(eo_runtime *rt, visit_fn visit, void *user)
     leave_callbacks(&rt->cursor);
     EO_TRY(status);
     EO_TRY(eo_runtime_quiesce(rt, "eo_weights_visit"));
-    return visiting.status < 0 ? visiting.status : EO_OK;
+    return visiting.status < 0 ? callback_failed(rt, "eo_weights_visit", visiting.status) : EO_OK;
 }
 
 static const struct plan_parameter *find_parameter(const struct eo_plan *plan, const char *name)

@@ -8,6 +8,8 @@
  *
  * Ties have to go away from zero: the remainder can be -32768, not +32768. A NaN stays a NaN, a quiet one, with low 0;
  * everything else is exact. The largest floats have an infinite high half and a low one that brings them back.
+ *
+ * Sums go to the nearest bf16, ties to even: of two bf16 numbers they are ties often, and would grow.
  */
 #ifndef EO_STREAMS_BF16_H
 #define EO_STREAMS_BF16_H
@@ -31,6 +33,14 @@ static inline uint16_t eo_bf16_round(float value)
     if ((bits & 0x7fffffffu) > 0x7f800000u)
         return (uint16_t)((bits | 0x400000u) >> 16);
     return (uint16_t)((bits + 0x8000u) >> 16);
+}
+
+static inline uint16_t eo_bf16_of_sum(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    return (uint16_t)((is_nan ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }
 
 static inline void eo_bf16_split(float value, uint16_t *high, int16_t *low)

@@ -16,7 +16,8 @@
 typedef struct eo_flight_recorder eo_flight_recorder;
 
 typedef struct eo_flight_recorder_params {
-    const char *path;          /* [none: memory alone, for eo_flight_recorder_last] an old file of a recorder is replaced */
+    const char *path;          /* [none: memory alone, for eo_flight_recorder_last] an old file of a recorder is replaced;
+                                  evenodd-postmortem reads names that end in .flight */
     uint32_t rank, rank_count; /* required */
     const char *host;          /* [""] */
     uint64_t run;              /* [0] the same on all ranks of a start of the job, and on no others */

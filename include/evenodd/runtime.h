@@ -172,13 +172,14 @@ typedef struct eo_parameter_group {
  * writes and loads of weights. Ranks on CPUs that differ in these numbers, in the step's, or in the parameters filled, written or
  * loaded since the step before end with EO_ERR_COMM before the update; NCCL and steps as graphs do not see it, and other values of
  * weights nobody sees. Every number must be finite and not negative,
- * but for `values` and an infinite `clip`; anything else is EO_ERR_INVALID. */
+ * but for `values` and an infinite `clip`; anything else is EO_ERR_INVALID. So is a number other than 0 that the plan's optimizer
+ * does not read, as `momentum` of SGD (it is beta1), and `ema_decay` of a plan without `ema`. */
 typedef struct eo_step_params {
     float learning_rate; /* required by the library's optimizers: 0 only with `exact_rate` or `exact`, or where all layers
                             are frozen */
     float beta1;         /* [0.9] below 1; of SGD the momentum */
-    float beta2;         /* [0.999; Lion: 0.99; Muon: 0.95] below 1; not of SGD */
-    float eps;           /* [1e-8] of AdamW */
+    float beta2;         /* [0.999; Lion: 0.99; Muon: 0.95] below 1; not of SGD, unless `exact` */
+    float eps;           /* [1e-8] of AdamW; of others 0, unless `exact` */
     float weight_decay;  /* [0] decoupled (Loshchilov and Hutter, "Decoupled Weight Decay Regularization"); of SGD a part of the
                             gradient, as in PyTorch's */
     float clip;          /* [0: off] largest global L2 norm of the gradient, less the parameters in a clip_group of their own */
@@ -429,8 +430,8 @@ EO_EXPORT bool eo_view_is_stale(const eo_runtime *runtime, const eo_view *view);
 EO_EXPORT void *eo_view_weight(const eo_runtime *runtime, const eo_view *view, uint32_t index);
 EO_EXPORT void *eo_view_gradient(const eo_runtime *runtime, const eo_view *view, uint32_t index);
 
-/* Sums values over the ranks in rank order, on all ranks. Collective, between steps or evaluations. Six at a time: for losses,
- * flags and running means, not for weights. */
+/* Sums values over the ranks in rank order, on all ranks. Collective, between steps or evaluations. Any count,
+ * the same on all ranks; each six are a collective of their own: for losses, flags and running means, not for weights. */
 EO_EXPORT EO_NODISCARD eo_status eo_sum(eo_runtime *runtime, double *values, uint32_t count);
 
 /*

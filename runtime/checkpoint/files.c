@@ -115,9 +115,14 @@ eo_status eo_checkpoint_make_folder(const char *path, struct checkpoint_error *e
 
 eo_status eo_checkpoint_check_writable(const char *path, struct checkpoint_error *error)
 {
-    if (faccessat(AT_FDCWD, path, R_OK | W_OK | X_OK, AT_EACCESS) == 0 || errno == ENOENT)
+    struct stat info;
+    const bool exists = stat(path, &info) == 0;
+    if (!exists && errno == ENOENT)
         return EO_OK;
-    (void)eo_checkpoint_io_error(error, errno, "checkpoint: cannot read and write the folder %s", path);
+    if (exists && S_ISDIR(info.st_mode) && faccessat(AT_FDCWD, path, R_OK | W_OK | X_OK, AT_EACCESS) == 0)
+        return EO_OK;
+    (void)eo_checkpoint_io_error(error, exists && !S_ISDIR(info.st_mode) ? ENOTDIR : errno,
+                                 "checkpoint: cannot read and write the folder %s", path);
     return EO_ERR_INVALID;
 }
 

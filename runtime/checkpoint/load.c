@@ -231,9 +231,9 @@ static void load_frozen_counts(const struct eo_checkpoint *checkpoint, struct eo
 
 eo_status eo_checkpoint_load(eo_checkpoint *checkpoint, eo_runtime *rt)
 {
-    if (!checkpoint || !rt)
-        return EO_ERR_INVALID;
     EO_TRY(eo_runtime_check_idle(rt, "eo_checkpoint_load"));
+    if (!checkpoint)
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_checkpoint_load: checkpoint is NULL; was eo_checkpoint_open's status looked at?");
     struct checkpoint_error error = {""};
     const eo_status fits = check(checkpoint, rt->plan, &error); /* of this rank alone: before what all do together */
     if (fits < 0)

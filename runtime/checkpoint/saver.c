@@ -476,7 +476,7 @@ eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes)
     if (blob_bytes && !blob)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_saver_begin: %u trainer's bytes, but blob is NULL", blob_bytes);
     if (blob_bytes > saver->blob_bytes_max)
-        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_saver_begin: %u trainer's bytes, but room for %u", blob_bytes,
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_saver_begin: %u trainer's bytes, but room for %u: raise eo_saver_params.blob_bytes_max", blob_bytes,
                                saver->blob_bytes_max);
     if (saver->phase != SAVER_IDLE) {
         warn_if_forgotten(saver);

@@ -272,8 +272,9 @@ eo_status eo_plan_create(eo_plan **out, const eo_model *model, const eo_plan_par
     if (!out)
         return EO_ERR_INVALID;
     *out = NULL;
-    if (!model || !params)
+    if (!model)
         return EO_ERR_INVALID;
+    EO_REQUIRE(&model->log, params, "eo_plan_create: params is NULL; eo_plan_params(.rank_count = 2) has all else as it is by default");
     eo_plan *plan = calloc(1, sizeof(*plan));
     if (!plan)
         return EO_ERR_NO_MEMORY;

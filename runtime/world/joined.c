@@ -101,8 +101,11 @@ eo_status eo_world_create_joined(eo_world **out, const eo_world_join_params *par
     EO_REQUIRE(params->log, strncmp(name, "local", 5) != 0, "collectives '%s' need ranks as threads of one process", name);
     const struct eo_comm_ops *ops = eo_comm_find(name);
     if (!ops || !eo_device_is_known(device)) {
-        eo_log_write(params->log, EO_LOG_ERROR, "%s '%s' %s not built in%s", ops ? "device" : "collectives",
+        eo_log_write(params->log, EO_LOG_ERROR, "%s '%s' %s not built in%s%s%s%s", ops ? "device" : "collectives",
                      ops ? device : name, ops ? "is" : "are",
+                     ops ? "; this build has 'cpu'" : "; this build has 'shared'",
+                     ops || !eo_comm_find("mpi") ? "" : ", 'mpi'",
+                     (ops ? eo_device_is_known("cuda") : eo_comm_find("nccl") != NULL) ? ops ? ", 'cuda'" : ", 'nccl'" : "",
                      ops || strcmp(name, "mpi") != 0 ? "" : "; build it where Open MPI is found (libopenmpi-dev)");
         return EO_ERR_UNSUPPORTED;
     }

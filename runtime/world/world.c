@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "eo_config.h"
 
 enum { RANKS_MAX = 1 << 16, TIMEOUT_MS_DEFAULT = 60000 };
 
@@ -35,15 +36,17 @@ eo_status eo_world_check_fabric(const eo_log *log, double gigabytes_per_s, doubl
 
 eo_status eo_world_create_local(eo_world *worlds[], const eo_world_params *params)
 {
-    if (!worlds || !params)
+    if (!params)
         return EO_ERR_INVALID;
+    EO_REQUIRE(params->log, worlds, "worlds is NULL; give an array with a handle for each rank");
     const uint32_t rank_count = params->rank_count ? params->rank_count : 1;
     EO_REQUIRE(params->log, rank_count <= RANKS_MAX, "%u ranks; at most %d are possible", rank_count, RANKS_MAX);
     EO_TRY(eo_world_check_fabric(params->log, params->fabric_gigabytes_per_s, params->fabric_latency_us));
     const char *device = params->device ? params->device : "cpu";
     const struct eo_comm_ops *ops = find_local(device);
     if (!ops) {
-        eo_log_write(params->log, EO_LOG_ERROR, "device '%s' is not built in", device);
+        eo_log_write(params->log, EO_LOG_ERROR, "device '%s' is not built in; this build has 'cpu'%s", device,
+                     EO_HAVE_CUDA ? " and 'cuda'" : " alone");
         return EO_ERR_UNSUPPORTED;
     }
     for (uint32_t r = 0; r < rank_count && r < EO_LOCAL_RANKS_MAX; r++) /* more are refused: the array may be of the most */
@@ -116,7 +119,7 @@ void eo_world_abort(eo_world *world, const char *reason)
 {
     if (world)
         world->ops->group_abort(world->group, world->is_split ? world->root_rank : world->rank,
-                                reason ? reason : "no reason given");
+                                reason && reason[0] ? reason : "no reason given");
 }
 
 void eo_world_failure(const eo_world *world, char *text, size_t bytes)

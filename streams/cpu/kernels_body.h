@@ -95,12 +95,20 @@ KERNEL_TARGET static inline KERNEL(f32) KERNEL(widen)(const uint16_t *from)
     return (KERNEL(f32))(__builtin_convertvector(*(const KERNEL(u16) *)from, KERNEL(u32)) << 16);
 }
 
-/* The bits of the bf16 nearest, in the high half; what the low half holds is cut off by the caller. */
+/* The bits of the bf16 nearest, in the high half; what the low half holds is cut off by the caller. Ties as of eo_bf16_round, */
 KERNEL_TARGET static inline KERNEL(u32) KERNEL(rounded_bits)(KERNEL(f32) value)
 {
     const KERNEL(u32) bits = (KERNEL(u32))value;
     const KERNEL(u32) is_nan = (KERNEL(u32))((bits & 0x7fffffffu) > 0x7f800000u);
     return ((bits + 0x8000u) & ~is_nan) | ((bits | 0x400000u) & is_nan);
+}
+
+/* and as of eo_bf16_of_sum. */
+KERNEL_TARGET static inline KERNEL(u32) KERNEL(rounded_sum_bits)(KERNEL(f32) value)
+{
+    const KERNEL(u32) bits = (KERNEL(u32))value;
+    const KERNEL(u32) is_nan = (KERNEL(u32))((bits & 0x7fffffffu) > 0x7f800000u);
+    return ((bits + 0x7fffu + (bits >> 16 & 1)) & ~is_nan) | ((bits | 0x400000u) & is_nan);
 }
 
 KERNEL_TARGET static void KERNEL(widen_bf16)(float *to, const uint16_t *from, bool add, uint64_t count)
@@ -348,13 +356,13 @@ KERNEL_TARGET static void KERNEL(sum_bf16)(uint16_t *out, const uint16_t *const 
         KERNEL(f32) sum = KERNEL(widen)(in[0] + i);
         for (uint32_t r = 1; r < in_count; r++)
             sum = sum + KERNEL(widen)(in[r] + i);
-        *(KERNEL(u16) *)(out + i) = __builtin_convertvector(KERNEL(rounded_bits)(sum) >> 16, KERNEL(u16));
+        *(KERNEL(u16) *)(out + i) = __builtin_convertvector(KERNEL(rounded_sum_bits)(sum) >> 16, KERNEL(u16));
     }
     for (; i < count; i++) {
         float sum = eo_bf16_to_float(in[0][i]);
         for (uint32_t r = 1; r < in_count; r++)
             sum = sum + eo_bf16_to_float(in[r][i]);
-        out[i] = eo_bf16_round(sum);
+        out[i] = eo_bf16_of_sum(sum);
     }
 }
 

@@ -47,7 +47,7 @@ static __device__ void add_pair(float *low, float *high, uint32_t pair)
 
 static __device__ uint32_t narrow_pair(float low, float high)
 {
-    return (uint32_t)float_to_bf16(low) | (uint32_t)float_to_bf16(high) << 16;
+    return (uint32_t)sum_to_bf16(low) | (uint32_t)sum_to_bf16(high) << 16;
 }
 
 /* The first input begins the sum: 0 + x would lose the sign of -0. */
@@ -81,7 +81,7 @@ static __global__ void sum_bf16_single(uint16_t *out, inputs in, uint32_t in_cou
         float sum = bf16_to_float(((const uint16_t *)in.at[0])[i]);
         for (uint32_t r = 1; r < in_count; r++)
             sum = __fadd_rn(sum, bf16_to_float(((const uint16_t *)in.at[r])[i]));
-        out[i] = float_to_bf16(sum);
+        out[i] = sum_to_bf16(sum);
     }
 }
 

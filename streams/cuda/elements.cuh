@@ -22,6 +22,14 @@ __device__ static inline uint16_t float_to_bf16(float value)
     return (uint16_t)((is_nan ? bits | 0x400000u : bits + 0x8000u) >> 16);
 }
 
+/* The same, ties to even. */
+__device__ static inline uint16_t sum_to_bf16(float value)
+{
+    const uint32_t bits = __float_as_uint(value);
+    const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    return (uint16_t)((is_nan ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+
 /* To the current device, now: a kernel comes to it when it is first asked about, or first launched. */
 template <typename... Kernels> static cudaError_t load_kernels(Kernels... kernels)
 {

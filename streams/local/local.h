@@ -97,6 +97,7 @@ struct eo_group {
     struct eo_local_splitter *splitters; /* by rank */
     struct eo_local_common own;
     struct eo_shared_group *shared; /* of ranks that are processes; NULL where they are threads, as these are then: */
+    struct eo_local_line *(*line_at)(const struct eo_group *group, uint32_t k); /* the k-th of theirs; NULL: there is none */
     void (*wake)(struct eo_group *group);                   /* all who sleep in a line of the group */
     bool (*is_gone)(struct eo_group *group, uint32_t rank); /* its process has ended */
     void (*drop)(struct eo_group *group);                   /* the last reference is gone: ends `shared` */

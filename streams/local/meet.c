@@ -132,6 +132,38 @@ static bool await_meeting(struct meeting *meeting, uint64_t left_ns)
     return true;
 }
 
+static struct eo_local_line *line_at(const struct eo_group *group, uint32_t k)
+{
+    if (group->line_at)
+        return group->line_at(group, k);
+    struct eo_local_line *line = group->lines;
+    while (line && k-- > 0)
+        line = line->next;
+    return line;
+}
+
+/* What a rank that does not come is in instead: a collective of another communicator that `end`'s rank has not entered, and which
+ * neither leaves before a failure is told, under the lock. */
+static void describe_place(const struct eo_local_end *end, uint32_t rank, char *text, size_t bytes)
+{
+    struct eo_group *group = end->group;
+    snprintf(text, bytes, "find out why, or raise the timeout");
+    eo_local_lock(group);
+    for (uint32_t k = 0; line_at(group, k); k++) {
+        struct eo_local_end there = {.group = group, .line = line_at(group, k)};
+        const struct eo_local_rank *r = &there.line->ranks[rank], *own = &there.line->ranks[end->rank];
+        char what[256];
+        there.sequence = atomic_load(&r->entered);
+        if (there.sequence <= atomic_load(&r->done) || there.sequence <= atomic_load(&own->entered) || atomic_load(&r->closed) ||
+            atomic_load(&own->closed))
+            continue;
+        describe_post(what, sizeof(what), &there, rank);
+        snprintf(text, bytes, "it is in %s, which rank %u has not entered: all ranks must make the same calls", what, end->rank);
+        break;
+    }
+    eo_local_unlock(group);
+}
+
 eo_status eo_local_meet(struct eo_local_end *end, bool to_leave, uint64_t from_ns)
 {
     struct eo_group *group = end->group;
@@ -162,10 +194,11 @@ eo_status eo_local_meet(struct eo_local_end *end, bool to_leave, uint64_t from_n
         return eo_local_fail(group, EO_ERR_COMM,
                              "rank %u is gone: its process has ended, and rank %u waits for it in %s, collective %llu",
                              meeting.gone, end->rank, what, sequence);
-    return eo_local_fail(group, EO_ERR_TIMEOUT,
-                         "rank %u has not %s %s, collective %llu, within %u ms of rank %u; find out why, or raise the timeout",
+    char place[400];
+    describe_place(end, meeting.missing, place, sizeof(place));
+    return eo_local_fail(group, EO_ERR_TIMEOUT, "rank %u has not %s %s, collective %llu, within %u ms of rank %u; %s",
                          meeting.missing, to_leave ? "finished" : "entered", what, sequence,
-                         eo_patience_ms(&group->params), end->rank);
+                         eo_patience_ms(&group->params), end->rank, place);
 }
 
 void eo_local_enter(struct eo_local_end *end, const struct eo_local_post *post)

@@ -286,8 +286,8 @@ static eo_status tell_memory(struct eo_group *group, const struct memory_told *m
     for (uint32_t r = 0; r < group->params.rank_count; r++) {
         if (all[r].bytes != mine->bytes || all[r].known != mine->known || all[r].is_new != mine->is_new)
             return eo_local_fail(group, EO_ERR_COMM,
-                                 "ranks disagree: rank %u registers %llu bytes, rank %u %llu; all ranks must register the "
-                                 "same memory in the same order", r, (unsigned long long)all[r].bytes,
+                                 "ranks disagree: rank %u reserves %llu bytes for collectives, rank %u %llu; give all ranks the "
+                                 "same model and settings", r, (unsigned long long)all[r].bytes,
                                  group->shared->rank, (unsigned long long)mine->bytes);
         *is_visible = *is_visible && all[r].can_be_shared;
     }

@@ -88,6 +88,11 @@ static eo_status agree(const struct told *all, uint32_t rank_count, const char *
 
 /* -- while the group lives --------------------------------------------------------------------------------------- */
 
+static struct eo_local_line *shared_line_at(const struct eo_group *group, uint32_t k)
+{
+    return k < EO_SHARED_SLOTS ? eo_shared_line(group, k) : NULL;
+}
+
 static void shared_wake(struct eo_group *group)
 {
     for (uint32_t slot = 0; slot < EO_SHARED_SLOTS; slot++)
@@ -201,6 +206,7 @@ static void begin(struct eo_group *group)
     struct eo_shared_group *shared = group->shared;
     if (group->root == group)
         group->common = eo_shared_common_of(shared->segment);
+    group->line_at = shared_line_at;
     group->wake = shared_wake;
     group->is_gone = eo_shared_is_gone;
     shared->control = (struct eo_local_end){.group = group, .line = eo_shared_line(group, 0), .rank = shared->rank};

@@ -177,7 +177,7 @@ eo_status saved_step(struct saved_rank *self, double value, double *sum)
         status = run_passes(self);
     if (status >= 0)
         status = eo_step_end(self->runtime,
-                             eo_step_params(.learning_rate = 0.01f, .weight_decay = 0.1f, .ema_decay = 0.75f,
+                             eo_step_params(.learning_rate = 0.01f, .weight_decay = 0.1f, .ema_decay = self->settings->ema ? 0.75f : 0,
                                             .values = {value}), &report);
     *sum = report.values[0];
     return status;

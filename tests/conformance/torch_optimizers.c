@@ -256,7 +256,8 @@ static void same_bits(eo_dtype dtype)
 
 int main(void)
 {
-    const eo_step_params adamw = {.learning_rate = 0.01f, .beta2 = 0.95f, .weight_decay = 0.1f, .ema_decay = 0.9f};
+    const eo_step_params adamw = {.learning_rate = 0.01f, .beta2 = 0.95f, .weight_decay = 0.1f};
+    const eo_step_params averaged = {.learning_rate = 0.01f, .beta2 = 0.95f, .weight_decay = 0.1f, .ema_decay = 0.9f};
     const eo_step_params none = {.learning_rate = 0}; /* the settings are the rule's own */
     const eo_step_params sgd_step = {.learning_rate = 0.02f, .weight_decay = 0.01f};
     const eo_parameter_group clip_groups[GROUPS] = {{0}, {.clip_group = 1, .clip = 6}, {.clip_group = 1}};
@@ -276,7 +277,7 @@ int main(void)
     const struct adafactor_parameter parameters[] = {{0, 0, 24, 40}, {0, 960, 1, 40}, {1, 0, 48, 32}, {1, 1536, 1, 32}};
     struct adafactor adafactor = {0.05f, -0.8f, 1e-3f, 1, parameters, PARAMETERS};
     const struct optimizer optimizers[] = {
-        {"AdamW, and the average of its weights", {.ema = true}, adamw, losses_of_adamw_ema, 1e-6, NULL, NULL},
+        {"AdamW, and the average of its weights", {.ema = true}, averaged, losses_of_adamw_ema, 1e-6, NULL, NULL},
         {"AdamW in 8 bits", {.optimizer = EO_OPTIMIZER_ADAMW8BIT}, adamw, losses_of_adamw8bit, 1e-4, NULL, NULL},
         {"the library's SGD", {.optimizer = EO_OPTIMIZER_SGD}, sgd_step, losses_of_sgd, 1e-5, NULL, NULL},
         {"SGD, gradients clipped by group", {.optimizer = EO_OPTIMIZER_SGD, .norm_parts = true}, clipped_step, losses_of_clipped,

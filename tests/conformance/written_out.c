@@ -29,7 +29,7 @@ static float reduced(const struct scene *scene, struct pass_of pass, uint32_t gr
         const float value = contribution(scene, &pass, parameter, i, weight);
         sum = r == 0 ? value : sum + value;
     }
-    return scene->settings.reduce_dtype == EO_DTYPE_BF16 ? eo_bf16_to_float(eo_bf16_round(sum)) : sum;
+    return scene->settings.reduce_dtype == EO_DTYPE_BF16 ? eo_bf16_to_float(eo_bf16_of_sum(sum)) : sum;
 }
 
 /* All contributions of a step added up: of a group's sums, or of one rank's own; `weight` as it was gathered. */

@@ -85,7 +85,7 @@ static eo_step_params step_params_of_case(const struct case_rank *self, uint32_t
                             .beta1 = beta,
                             .beta2 = beta,
                             .exact = clips,
-                            .momentum = 1.2e-38f,
+                            .momentum = c->settings.optimizer == EO_OPTIMIZER_MUON ? 1.2e-38f : 0,
                             .clip = c->clips[0],
                             .on_not_finite = c->skips ? EO_SKIP : EO_STOP,
                             .groups = groups,

@@ -70,7 +70,7 @@ static eo_step_params step_params(struct tool_job_rank *rank, uint64_t step, dou
         .weight_decay = (float)o->weight_decay,
         .exact = true,
         .ema_decay = (float)o->plan.ema_decay,
-        .momentum = (float)o->momentum,
+        .momentum = o->plan.optimizer == EO_OPTIMIZER_MUON ? (float)o->momentum : 0,
         .clip = (float)o->clip,
         .on_not_finite = o->skips ? EO_SKIP : EO_STOP,
         .weight = tool_job_sums_losses(job) ? (double)rank->counted : 0,

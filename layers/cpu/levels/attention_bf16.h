@@ -94,9 +94,9 @@ INLINE void slopes_of(const struct eo_attention_slopes *s, bool masked)
                 weight[side] = v_exp2_masked(side_mask(masked, s->first_query, s->first_key + row + i, side),
                                              v_fma(v_load(s->scores + at), factor, shift[side]));
                 w_slope[side] = weight[side] * (v_load(s->weight_gradients + at) - delta[side]);
-                slope[i][side] = rounded_halves(w_slope[side]);
+                slope[i][side] = rounded_number(w_slope[side]);
             }
-            row_store(s->weight_rows + (row + i) * s->row_stride, rounded_halves(weight[0]), rounded_halves(weight[1]));
+            row_store(s->weight_rows + (row + i) * s->row_stride, rounded_number(weight[0]), rounded_number(weight[1]));
             row_store(s->slope_rows + (row + i) * s->row_stride, slope[i][0], slope[i][1]);
         }
         for (int side = 0; side < SIDES; side++)

@@ -36,12 +36,6 @@ INLINE __mmask16 side_mask(bool masked, uint64_t first, uint64_t key, int side)
     return masked ? (__mmask16)(sees(first, key) >> (side * V)) : (__mmask16)UINT16_MAX;
 }
 
-/* Rounded to bf16, ties away from zero, in the upper halves. NaNs here have bf16's bits alone, so none is carried away. */
-INLINE vu rounded_halves(vf v)
-{
-    return (vu)v + 0x8000u;
-}
-
 /* Units of a panel: two keys' bf16 side by side. */
 INLINE void pair_store(uint32_t *units, vu even, vu odd)
 {
@@ -75,7 +69,7 @@ INLINE void weights_pair(const struct eo_attention_weights *w, bool masked, uint
                                       v_fma(score, state->factor, state->shift[side]));
             state->sum[i][side] += weight[i];
         }
-        pair_store(w->panel + row / 2 * EO_PANEL + side * V, rounded_halves(weight[0]), rounded_halves(weight[1]));
+        pair_store(w->panel + row / 2 * EO_PANEL + side * V, rounded_number(weight[0]), rounded_number(weight[1]));
     }
 }
 

@@ -236,10 +236,17 @@ INLINE vf v_sigmoid(vf x)
 }
 
 /*
- * bf16, bit for bit as in layers/element.h: ties go away from zero, a NaN is made quiet. The processor's own conversion
- * (vcvtneps2bf16) rounds ties to even, so it is of no use here. rounded_bits: the upper half of each is the bf16.
+ * bf16, bit for bit as in layers/element.h: ties go to even, a NaN is made quiet. The processor's own conversion
+ * (vcvtneps2bf16) takes denormals for 0, so it is of no use here. rounded_bits: the upper half of each is the bf16.
  */
 typedef uint16_t vh __attribute__((vector_size(2 * V)));
+
+/* Of a NaN it may be none. */
+INLINE vu rounded_number(vf v)
+{
+    const vu bits = (vu)v;
+    return bits + 0x7fffu + (bits >> 16 & 1);
+}
 
 #if EO_LEVEL == 512
 
@@ -252,7 +259,7 @@ INLINE vu rounded_bits(vf v)
 {
     const vu bits = (vu)v;
     const __mmask16 is_number = _mm512_cmp_ps_mask((__m512)v, (__m512)v, _CMP_ORD_Q);
-    return (vu)_mm512_mask_mov_epi32((__m512i)(bits | 0x400000u), is_number, (__m512i)(bits + 0x8000u));
+    return (vu)_mm512_mask_mov_epi32((__m512i)(bits | 0x400000u), is_number, (__m512i)rounded_number(v));
 }
 
 INLINE vh high_halves(vu bits)
@@ -287,7 +294,7 @@ INLINE vu rounded_bits(vf v)
 {
     const vu bits = (vu)v;
     const __m256 is_nan = _mm256_cmp_ps((__m256)v, (__m256)v, _CMP_UNORD_Q);
-    return (vu)_mm256_blendv_ps((__m256)(bits + 0x8000u), (__m256)(bits | 0x400000u), is_nan);
+    return (vu)_mm256_blendv_ps((__m256)rounded_number(v), (__m256)(bits | 0x400000u), is_nan);
 }
 
 INLINE vh high_halves(vu bits)
@@ -304,7 +311,7 @@ INLINE vf floats_of(vh v)
 INLINE vu rounded_bits(vf v)
 {
     const vu bits = (vu)v;
-    return (vu)v_pick(v != v, (vf)(bits | 0x400000u), (vf)(bits + 0x8000u));
+    return (vu)v_pick(v != v, (vf)(bits | 0x400000u), (vf)rounded_number(v));
 }
 
 INLINE vh high_halves(vu bits)

@@ -104,7 +104,7 @@ INLINE __m512i halves_of_two(vf first, vf second)
 {
     static const uint16_t upper[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
                                        33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
-    vu low = (vu)first + 0x8000u, high = (vu)second + 0x8000u;
+    vu low = rounded_number(first), high = rounded_number(second);
     if (__builtin_expect(_mm512_cmp_ps_mask((__m512)first, (__m512)second, _CMP_UNORD_Q) != 0, 0)) { /* a NaN in either */
         low = rounded_bits(first);
         high = rounded_bits(second);

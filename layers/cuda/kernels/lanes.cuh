@@ -29,13 +29,18 @@ __device__ __forceinline__ float widen(bf16 value)
     return __uint_as_float((uint32_t)value.bits << 16);
 }
 
-/* To nearest, ties away from zero, as everywhere in evenodd (CUDA's own conversion takes ties to even). */
+/* To the nearest bf16 in the upper half, ties to even. Of a NaN it may be none. */
+__device__ __forceinline__ uint32_t rounded(uint32_t bits)
+{
+    return bits + 0x7fffu + (bits >> 16 & 1);
+}
+
 __device__ __forceinline__ uint16_t bf16_bits(float value)
 {
     const uint32_t bits = __float_as_uint(value);
     if ((bits & 0x7fffffffu) > 0x7f800000u)
         return (uint16_t)(bits >> 16 | 0x40u); /* a NaN stays one */
-    return (uint16_t)((bits + 0x8000u) >> 16);
+    return (uint16_t)(rounded(bits) >> 16);
 }
 
 template <typename T> __device__ __forceinline__ T narrow(float value);
@@ -100,7 +105,7 @@ template <> struct lanes<bf16, 8> {
             has_nan |= isnan(in[i]);
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            pairs[i] = __byte_perm(__float_as_uint(in[2 * i]) + 0x8000u, __float_as_uint(in[2 * i + 1]) + 0x8000u, 0x7632);
+            pairs[i] = __byte_perm(rounded(__float_as_uint(in[2 * i])), rounded(__float_as_uint(in[2 * i + 1])), 0x7632);
         if (has_nan) {
 #pragma unroll
             for (int i = 0; i < 4; i++)

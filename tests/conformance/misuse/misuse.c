@@ -15,6 +15,8 @@ int main(void)
     test_report("calls out of planned order are refused by name and change nothing", 1);
     numbers_that_update_does_not_see();
     test_report("with the trainer's own update, numbers of groups that it would not see are refused", 1);
+    numbers_that_nobody_reads();
+    test_report("numbers of a step that the optimizer does not read are refused by name", 1);
     positions_of_one_name();
     test_report("positions of one name are told apart by their numbers", 1);
     destroyed_too_early();
@@ -92,6 +94,10 @@ int main(void)
     test_report("a rank that gives up in a world inside another keeps its number", 3);
     one_stays_away();
     test_report("a rank that stays away is named when the deadline is over", 3);
+    two_ways();
+    test_report("of ranks that wait for each other in two collectives each is told where the other is", 2);
+    forked_child();
+    test_report("a forked child is refused calls on the runtime", 1);
     not_finite(EO_MEMORY_STATIC);
     not_finite(EO_MEMORY_DYNAMIC_POOL);
     test_report("a gradient that is not finite stops all ranks, layer named", 2);

@@ -77,6 +77,7 @@ void refuse_step_params(eo_runtime *rt); /* at eo_step_end */
 void exact_step_params(void);
 void small_divisors(void);
 void numbers_that_update_does_not_see(void);
+void numbers_that_nobody_reads(void);
 
 /* order.c */
 void wrong_order(eo_memory memory);
@@ -117,6 +118,8 @@ void different_weights(eo_memory memory);
 void one_gives_up(eo_memory memory);
 void one_gives_up_inside(void);
 void one_stays_away(void);
+void two_ways(void);
+void forked_child(void);
 void not_finite(eo_memory memory);
 void not_finite_from(bool debug);
 void no_place_to_offload(void);

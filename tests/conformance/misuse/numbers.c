@@ -146,3 +146,35 @@ void numbers_that_update_does_not_see(void)
     eo_runtime_destroy(&rt);
     close_scene(&scene);
 }
+
+/* A step whose number would be lost is refused before its weights change, and can be given again. */
+void numbers_that_nobody_reads(void)
+{
+    static const struct {
+        eo_optimizer optimizer;
+        eo_step_params lost, taken;
+        const char *says;
+    } cases[] = {
+        {EO_OPTIMIZER_SGD, {.momentum = 0.5F}, {.beta1 = 0.5F}, "momentum would have no effect: it is that of Muon's matrices; SGD's is beta1"},
+        {EO_OPTIMIZER_SGD, {.beta2 = 0.5F}, {.beta2 = 0.5F, .exact = true}, "beta2 would have no effect: SGD has none"},
+        {EO_OPTIMIZER_SGD, {.eps = 1e-8F}, {.eps = 1e-8F, .exact = true}, "eps would have no effect: SGD has none"},
+        {EO_OPTIMIZER_LION, {.eps = 1e-8F}, {.beta2 = 0.5F}, "eps would have no effect: Lion has none"},
+        {EO_OPTIMIZER_ADAMW, {.momentum = 0.5F}, {.eps = 1e-8F}, "momentum would have no effect: it is that of Muon's matrices"},
+        {EO_OPTIMIZER_ADAMW, {.ema_decay = 0.5F}, {.beta2 = 0.5F}, "ema_decay would have no effect: the plan has no average; plan with ema"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct scene scene;
+        eo_runtime *rt;
+        eo_step_params lost = cases[i].lost, taken = cases[i].taken;
+        open_scene(&scene, "edges", 1, 0);
+        eo_plan_destroy(&scene.plan);
+        must(eo_plan_create(&scene.plan, scene.model, eo_plan_params(.optimizer = cases[i].optimizer, .log = &eo_test_log)), "plan");
+        must(open_runtime(&scene, 0, &rt), "runtime");
+        must(passes(&scene, rt, 0, 0.25F), "passes");
+        lost.learning_rate = taken.learning_rate = 1;
+        REFUSED(rt, eo_step_end(rt, &lost, NULL), cases[i].says);
+        must(eo_step_end(rt, &taken, NULL), "end");
+        eo_runtime_destroy(&rt);
+        close_scene(&scene);
+    }
+}

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/conformance/misuse/misuse.h"
@@ -370,6 +371,9 @@ void one_gives_up(eo_memory memory)
         eo_world_failure(scene.worlds[r], text, sizeof(text));
         TEST_EXPECT(NULL, strstr(text, "the cat"), "'%s'", text);
     }
+    eo_runtime *again = NULL;
+    TEST_EXPECT(NULL, open_runtime(&scene, 0, &again) == EO_ERR_COMM && !again && strstr(eo_test_text, "this world has failed before") &&
+                          strstr(eo_test_text, "the cat"), "'%s'", eo_test_text);
     close_scene(&scene);
 }
 
@@ -514,6 +518,56 @@ static void play_one_stays_away(struct actor *self)
         atomic_fetch_add(&self->scene->turn, 1);
     }
     eo_runtime_destroy(&rt);
+}
+
+static void play_two_ways(struct actor *self)
+{
+    eo_runtime *rt;
+    double value = 0;
+    must(open_runtime(self->scene, self->rank, &rt), "runtime");
+    must(whole_step(self->scene, rt), "step");
+    keep_text(self, self->rank ? whole_step(self->scene, rt) : eo_sum(rt, &value, 1), rt);
+    eo_runtime_destroy(&rt);
+}
+
+/*
+ * One rank sums, the other goes on with a step, which begins with no gather: each waits for the other in another communicator.
+ * At the deadline it is told where the missing one is.
+ */
+void two_ways(void)
+{
+    struct scene scene;
+    strategy = EO_STRATEGY_DDP;
+    open_scene(&scene, "edges", 2, 700);
+    strategy = EO_STRATEGY_ZERO3;
+    run_ranks(&scene, play_two_ways);
+    for (uint32_t r = 0; r < 2; r++)
+        TEST_EXPECT(NULL, strstr(scene.texts[r], "; it is in ") && strstr(scene.texts[r], " has not entered: all ranks must make the same calls"),
+                    "'%s'", scene.texts[r]);
+    close_scene(&scene);
+}
+
+/*
+ * A forked child is refused what its parent's threads would do.
+ */
+void forked_child(void)
+{
+    struct scene scene;
+    eo_runtime *rt;
+    double value = 0;
+    int status = -1;
+    open_scene(&scene, "edges", 1, 0);
+    must(open_runtime(&scene, 0, &rt), "runtime");
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(eo_step_begin(rt) == EO_ERR_INVALID && eo_sum(rt, &value, 1) == EO_ERR_INVALID &&
+                      strstr(eo_runtime_error(rt), "eo_sum: not in a forked child")
+                  ? 0
+                  : 1);
+    TEST_HOLDS(NULL, child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    must(whole_step(&scene, rt), "step");
+    eo_runtime_destroy(&rt);
+    close_scene(&scene);
 }
 
 /*

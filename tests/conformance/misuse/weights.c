@@ -64,8 +64,12 @@ static void play_refusing(const struct scene *scene, uint32_t rank, eo_runtime *
     const uint32_t all = eo_model_parameter_count(scene->model);
     TEST_HOLDS(NULL, eo_weights_visit(rt, refuse_visit, &visit) == (rank == 1 ? EO_ERR_IO : EO_OK));
     TEST_EXPECT(NULL, visit.calls == (rank == 1 ? 3 : all), "%u calls", visit.calls);
+    TEST_EXPECT(NULL, rank != 1 || strstr(eo_runtime_error(rt), "eo_weights_visit: the callback returned"), "'%s'",
+                eo_runtime_error(rt));
     if (rank == 1) /* its shard has a part of it with every number of ranks, or it is a replica */
         TEST_HOLDS(NULL, eo_weights_fill(rt, 2, refuse_fill, &produce) == EO_ERR_IO && produce.calls == 1);
+    TEST_EXPECT(NULL, rank != 1 || strstr(eo_runtime_error(rt), "eo_weights_fill: the callback returned"), "'%s'",
+                eo_runtime_error(rt));
     fill_all(scene, rt);
     must(whole_step(scene, rt), "step");
 }

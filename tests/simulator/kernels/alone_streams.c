@@ -226,7 +226,7 @@ static void sums_of_ranks(struct test_bed *bed, uint32_t ranks, uint64_t count, 
             want[i] += in[r][i];
             half += eo_bf16_to_float(halves[r][i]);
         }
-        want_half[i] = eo_bf16_round(half);
+        want_half[i] = eo_bf16_of_sum(half);
     }
     float *out = in_place ? (float *)(uintptr_t)in[ranks - 1] : test_bed_take(bed, count * sizeof(float), skew);
     uint16_t *out_half = in_place ? (uint16_t *)(uintptr_t)halves[0] : test_bed_take(bed, count * sizeof(uint16_t), skew);

@@ -337,12 +337,12 @@ static float from_bf16(uint16_t value)
     return number;
 }
 
-/* To nearest, ties away from zero. */
+/* To nearest, ties to even. */
 static uint16_t to_bf16(float number)
 {
     uint32_t bits;
     memcpy(&bits, &number, sizeof(bits));
-    return isnan(number) ? (uint16_t)(bits >> 16 | 0x40) : (uint16_t)((bits + 0x8000) >> 16);
+    return isnan(number) ? (uint16_t)(bits >> 16 | 0x40) : (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 /* out[i] = the ranks' values added in rank order, in fp32 (fp64 for doubles). */
