@@ -374,7 +374,7 @@ def check_terminal():
             pass
     os.close(ours)
     line = r"\rstep     {} / 3   loss [^\r\n]* left \d+:\d\d\033\[K"
-    wanted = line.format(1) + f"({line.format(2)})?" + line.format(3) + r"\r\033\[Kstep     3 / 3   loss on held-back text [\d.]+\r\n"
+    wanted = line.format(1) + f"({line.format(2)})?" + line.format(3) + r"\r\033\[Kstep     3 / 3   validation loss [\d.]+ \(held-back text\)\r\n"
     result(running.returncode == 0 and re.search(wanted, text.decode()) is not None, "a terminal has one line of progress", [text])
 
 
