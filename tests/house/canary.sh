@@ -111,6 +111,12 @@ link-to-nowhere)
     echo 'See [the place](docs/nowhere.md).' >>"$work/SECURITY.md"
     refuses '# SECURITY.md: docs/nowhere.md is not there' "$here/docs.sh" "$work" "$cc"
     ;;
+file-that-has-moved)
+    house
+    cp -R "$source/docs" "$source"/*.md "$work/"
+    sed -i 's,`tests/programs/bad_input.sh`,`tests/programs/wrong_input.sh`,' "$work/SECURITY.md"
+    refuses '# SECURITY.md: `tests/programs/wrong_input.sh` is no file of the tree' "$here/docs.sh" "$work" "$cc"
+    ;;
 words-of-nothing) refuses 'not ok 1 - README.md has words to count' "$here/words.sh" "$work" ;;
 words-of-clauses)
     sed 's/^A \|^The /That which says what the reader who came /' "$source/CONTRIBUTING.md" >"$work/CONTRIBUTING.md"

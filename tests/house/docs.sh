@@ -3,15 +3,16 @@
 #
 # Goal: the documents do not drift from the headers.
 # Method: the C blocks of docs/embedding.md, one after the other, and README's example are compiled with warnings as
-# errors; README's example is examples/line.c, word for word; links to files of the tree must lead somewhere; what
-# follows evenodd-checkpoint is one of its commands; the number of the API is the headers'.
+# errors; README's example is examples/line.c, word for word; links to files of the tree must lead somewhere; a file of
+# sources in backticks is the end of a path of the tree; what follows evenodd-checkpoint is one of its commands; the
+# number of the API is the headers'.
 # usage: tests/house/docs.sh SOURCE C_COMPILER
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
 source=$1 cc=$2
 make_folder
 shown=$work/log
-echo 1..6
+echo 1..7
 
 blocks() { awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$1" 2>/dev/null; }
 
@@ -42,6 +43,19 @@ for page in $pages; do
 done
 [ $links != 0 ] && [ ! -s "$work/log" ]
 result $? "links between the documents lead somewhere ($links links)"
+
+# `proof/turns.c` behind the path of a neighbour is enough; headers of C are not ours.
+(cd "$source" 2>/dev/null && find . -type f -path './[a-z.]*/*' ! -path './build*' ! -path './.git/*') >"$work/files"
+named=0
+: >"$work/log"
+for page in $pages; do
+    for file in $(grep -o '`[a-z0-9][a-z0-9_./-]*\.\(c\|h\|cu\|sh\|py\|mjs\)`' "$source/$page" | tr -d '`' | grep -v '^std[a-z]*\.h$' | sort -u); do
+        named=$((named + 1))
+        grep -q "/$file\$" "$work/files" || echo "$page: \`$file\` is no file of the tree" >>"$work/log"
+    done
+done
+[ $named != 0 ] && [ ! -s "$work/log" ]
+result $? "files named in the documents are there ($named names)"
 
 commands=" $(grep 'commands\[\] =' "$source/tools/checkpoint/main.c" 2>/dev/null | grep -o '"[a-z]*"' | tr -d '"' | tr '\n' ' ')"
 # shellcheck disable=SC2086 # a list of names

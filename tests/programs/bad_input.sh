@@ -105,6 +105,7 @@ result $code 'launch: options behind the program are its own'
 result $? 'all presets and other names of options are in --help'
 refuse 'a Hub id as a model' 'Hub ids are not downloaded' --model Qwen/Qwen3-0.6B
 refuse 'a Hub id as weights' 'Hub ids are not downloaded' --init openai-community/gpt2
+refuse 'a name of the Hub as weights' 'names of the Hub are not downloaded' --init gpt2-not-here
 refuse 'a word that belongs to no option' "'stray'" stray
 refuse 'an unknown model' 'published models, such as llama-3.2-3b' --model huge
 printf a >"$work/letter"

@@ -54,10 +54,10 @@ rows=$(grep -cE ' (pass|short|shown)$' "$folder/table")
 [ "$rows" -ge 8 ]
 report "the table has a row for each ($rows)" $? "$folder/table"
 
-"$source/tools/bench/main.py" --build "$build" --rates "$folder/rates.json" >"$folder/out" 2>&1 &&
-    "$build/tools/memplan" --model gpt2 --ranks 1 --kernels cpu --devices "$folder/rates.json" --device this-machine --time \
-        >"$folder/timed" 2>&1 && grep -q '^time: [0-9.]* s a step' "$folder/timed" && grep -q '"source": "measured by' "$folder/rates.json"
-report "this machine's rates are measured, and memplan takes them" $? "$folder/out"
+"$source/tools/bench/main.py" --build "$build" --device-file "$folder/device.json" >"$folder/out" 2>&1 &&
+    "$build/tools/memplan" --model gpt2 --ranks 1 --kernels cpu --devices "$folder/device.json" --device this-machine --time \
+        >"$folder/timed" 2>&1 && grep -q '^time: [0-9.]* s a step' "$folder/timed" && grep -q '"source": "measured by' "$folder/device.json"
+report "this machine is measured, and memplan takes the file" $? "$folder/out"
 "$source/tools/bench/main.py" --build "$build" --only nonsense --json "$folder/none.json" >/dev/null 2>"$folder/refusal"
 [ $? = 2 ] && [ ! -e "$folder/none.json" ] && grep -q nonsense "$folder/refusal"
 report 'a line that is not known is refused by name, and nothing is written' $? "$folder/refusal"

@@ -131,6 +131,12 @@ run 0 'FITS, 41.3 of 79.1 GiB, 37.9 spare' --model llama-3-8b --device A100-80GB
     grep -q '^try: --recompute all 21.0 GiB; batch 2 fits with 13.8 left; 4 GPUs fit with 26.0 left$' out &&
     grep -q ' 8.03 B parameters' out && ! grep -q DeepSpeed out && run 0 DeepSpeed --model llama-3-8b --explain
 result $? 'it says what to try; the rest is behind --explain'
+run 0 'try: batch 9 ' --model llama-3-70b --ranks 64 --device H100 --batch 8 --recompute 79 &&
+    run 0 'try: ' --system fsdp2 --model llama-3-8b --ranks 8 --recompute 31 && ! grep -q '^try:.* --pp 2' out
+result $? 'it tries nothing that takes more'
+run 0 'peak (backward, head): ' --model gpt2 --micro-batches 3 --ranks 2 --batch 8 &&
+    run 0 'communication not hidden 0.000 s' --model llama-1b --device H100 --ranks 1 --batch 16 --time
+result $? 'the place of the peak is a layer; a time is not below 0'
 for more in '--recompute all|21.0 of' '--batch 2|13.8 spare' '--ranks 4|26.0 spare'; do
     # shellcheck disable=SC2086 # a list of words
     "$memplan" --model llama-3-8b --device A100-80GB --seq 8192 ${more%|*} | head -n 1 | grep -q " ${more#*|}" || break

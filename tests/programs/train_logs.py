@@ -294,14 +294,14 @@ def check_stopped_early_stop():
     run("--steps", "1", *words[2:], *saves)  # so that the run that is stopped goes on itself
     with subprocess.Popen([train, *options, *words, *saves], stdout=subprocess.PIPE, text=True) as first:
         for line in iter(first.stdout.readline, ""):
-            if re.search(r"step +(\d+) / 400   loss on", line) and int(line.split()[1]) > lowest:
+            if re.search(r"step +(\d+) / 400   validation loss", line) and int(line.split()[1]) > lowest:
                 first.terminate()
                 break
         told = first.stdout.read()
     shutil.copytree("stopped", "kept")
     step = str(max(log_of("stopped.jsonl")[0]))
     # With no step behind it, and again, when a checkpoint has the loss.
-    made = [run("--steps", step, *words[2:], *saves, "--csv", "stopped.csv").stdout.count("   loss on") for _ in range(2)]
+    made = [run("--steps", step, *words[2:], *saves, "--csv", "stopped.csv").stdout.count("   validation loss") for _ in range(2)]
     shutil.rmtree("stopped")
     os.rename("kept", "stopped")  # as if killed before the next checkpoint
     again = run(*words, *saves, "--csv", "stopped.csv")
@@ -374,7 +374,7 @@ def check_terminal():
             pass
     os.close(ours)
     line = r"\rstep     {} / 3   loss [^\r\n]* left \d+:\d\d\033\[K"
-    wanted = line.format(1) + f"({line.format(2)})?" + line.format(3) + r"\r\033\[Kstep     3 / 3   loss on held-back text [\d.]+\r\n"
+    wanted = line.format(1) + f"({line.format(2)})?" + line.format(3) + r"\r\033\[Kstep     3 / 3   validation loss [\d.]+ \(held-back text\)\r\n"
     result(running.returncode == 0 and re.search(wanted, text.decode()) is not None, "a terminal has one line of progress", [text])
 
 

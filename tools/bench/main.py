@@ -72,7 +72,7 @@ def arguments():
     p.add_argument("--only", metavar="LINE,...", help="of " + ", ".join(LINES))
     p.add_argument("--cases", metavar="MODEL:RANKS,...", help="models and ranks to compare the memory modes on "
                                                                f"[{modes.case_text(modes.CASES)}]")
-    p.add_argument("--rates", metavar="FILE", help="measure this machine's rates for memplan --devices, and nothing else")
+    p.add_argument("--device-file", metavar="FILE", help="measure this machine for memplan --devices, and nothing else")
     p.add_argument("--json", metavar="FILE", help="[bench.json in the build folder]")
     p.add_argument("--build", default=os.path.join(ROOT, "build"), metavar="DIR", help="[build]")
     p.add_argument("--look", action="store_true", help=argparse.SUPPRESS)  # at the arguments, and nothing else
@@ -126,8 +126,8 @@ def table(rows):
 
 def main():
     a, chosen = arguments()
-    if a.rates:
-        rates.write(a.rates, os.path.abspath(a.build), machine())
+    if a.device_file:
+        rates.write(a.device_file, os.path.abspath(a.build), machine())
         return 0
     context = Context(ROOT, os.path.abspath(a.build), a.runs, a.quick, a.peers)
     context.chosen, context.cases = set(chosen), a.cases

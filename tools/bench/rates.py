@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""tools/dev bench --rates FILE: what this machine reaches, in the form of tools/memplan/plan/devices.json, for memplan --devices.
+"""tools/dev bench --device-file FILE: what this machine reaches, in the form of tools/memplan/plan/devices.json, for memplan --devices.
 
 One rank takes all cores, in bf16. On a GPU the products are those of a training's own shapes; its other figures are those of
 the table's device of that name.
@@ -41,7 +41,7 @@ def of_processor(build, name, memory_bytes):
     if not line:
         sys.exit("bench: train printed no rates")
     products, memory, link = (rate(line, what) for what in ("products", "memory", "link"))
-    source = f"measured by tools/dev bench --rates, {cores} cores"
+    source = f"measured by tools/dev bench --device-file, {cores} cores"
     return {"name": name, "memory_bytes": {"value": memory_bytes, "source": "memory of the machine"},
             "product_flops": figure(products, source), "hbm_bytes_per_s": figure(memory, source),
             "node_bytes_per_s": figure(link, source), "network_bytes_per_s": figure(link, "not measured: as inside the machine"),
@@ -60,7 +60,7 @@ def of_gpu(build, name, gpu):
     like = next((known for known in ("H200", "H100", "A100-80GB") if known.split("-")[0] in gpu), None)
     if not like:
         sys.exit(f"bench: no rates are known of a GPU like '{gpu}'; write a file by hand: tools/memplan/plan/devices.json has the form")
-    return {"name": name, "like": like, "product_flops": figure(flops, "measured by tools/dev bench --rates: products of gpt2"),
+    return {"name": name, "like": like, "product_flops": figure(flops, "measured by tools/dev bench --device-file: products of gpt2"),
             "product_share": figure(1, "product_flops are reached ones")}
 
 

@@ -40,9 +40,12 @@ const char *tool_model_path_hint(const char *path)
     const size_t legal = strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./");
     const char *end = strrchr(path, '.');
     const bool is_file = end && (strcmp(end, ".json") == 0 || strcmp(end, ".bin") == 0 || strcmp(end, ".safetensors") == 0);
-    const bool is_id = !is_file && slash && slash != path && slash[1] != '\0' && !strchr(slash + 1, '/') && path[0] != '.' &&
-                       path[legal] == '\0' && stat(path, &info) != 0;
-    return is_id ? "; Hub ids are not downloaded: download the model, and name its folder" : "";
+    const bool may_be_id = !is_file && path[0] != '.' && path[legal] == '\0' && stat(path, &info) != 0;
+    if (may_be_id && !slash)
+        return "; check the path; names of the Hub are not downloaded: give the folder of a model on disk";
+    return may_be_id && slash != path && slash[1] != '\0' && !strchr(slash + 1, '/')
+               ? "; Hub ids are not downloaded: download the model, and name its folder"
+               : "";
 }
 
 static bool is_safetensors(const char *path)

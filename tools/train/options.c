@@ -22,9 +22,10 @@ static const struct argp_option train_options[] = {
      "[dtype]", 3},
     {"init-adapter", TRAIN_INIT_ADAPTER, "DIR", 0, "with --lora: start from these adapters, a folder of PEFT, on the --init weights", 3},
     {.doc = "Output:", .group = 4},
-    {"val-every", TRAIN_VAL_EVERY, "N", 0, "loss on 32 sequences of held-back data, the last tenth, every N steps [never]", 4},
+    {"val-every", TRAIN_VAL_EVERY, "N", 0,
+     "validation loss on 32 sequences of held-back data, the last tenth, every N steps [never]", 4},
     {"patience", TRAIN_PATIENCE, "N", 0,
-     "with --val-every: end early, when N losses on held-back data in a row are no lower than the lowest before [never]", 4},
+     "with --val-every: end early, when N validation losses in a row are no lower than the lowest before [never]", 4},
     {"val-tokens", TRAIN_VAL_TOKENS, "FILE.bin", 0, "hold back this token file, and train on all of --tokens", 4},
     {"log", TRAIN_LOG, "FILE.jsonl", 0, "write the plan, a JSON object a step, and a summary", 4},
     {"csv", TRAIN_CSV, "FILE.csv", 0, "write a table with a row a step", 4},
@@ -150,5 +151,7 @@ static const struct argp_child children[] = {{.argp = &tool_options_argp},
                                              {0}};
 const struct argp tool_train_argp = {
     .options = train_options, .parser = parse_train_option, .children = children,
-    .doc = "Trains a GPT, sharded over ranks, in memory placed before the first step.",
+    .doc = "Trains a GPT, sharded over ranks, in memory placed before the first step.\vExit status: 0 done, or ended by a signal "
+           "after the step in progress; 1 something failed (a step, a checkpoint, a log, a trace or an export); 2 refused "
+           "input, or a damaged checkpoint; 3 a rank was lost.",
 };

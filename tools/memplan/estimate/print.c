@@ -59,15 +59,16 @@ static void print_peak(FILE *out, const struct tool_estimate_answer *a)
     fprintf(out, " outside %.1f\n", tool_gib(a->outside_bytes));
 }
 
-/* Another setting's total; nothing where the system has none such. */
-static void print_try(FILE *out, const struct tool_estimate_request *request, uint32_t *count, const char *format, ...)
-    EO_PRINTF(4, 5);
+/* Another setting's total; nothing where the system has none such, or it saves nothing. */
+static void print_try(FILE *out, const struct tool_estimate_request *request, uint64_t now_bytes, uint32_t *count,
+                      const char *format, ...) EO_PRINTF(5, 6);
 
-static void print_try(FILE *out, const struct tool_estimate_request *request, uint32_t *count, const char *format, ...)
+static void print_try(FILE *out, const struct tool_estimate_request *request, uint64_t now_bytes, uint32_t *count,
+                      const char *format, ...)
 {
     struct tool_estimate_answer a;
     struct tool_problem problem;
-    if (*count >= 3 || tool_estimate_answer_of(&a, request, request->system, &problem) < 0)
+    if (*count >= 3 || tool_estimate_answer_of(&a, request, request->system, &problem) < 0 || a.total_bytes >= now_bytes)
         return;
     va_list arguments;
     va_start(arguments, format);
@@ -88,18 +89,18 @@ static void print_tries(FILE *out, const struct tool_estimate_answer *a)
         asked.plan.recompute_blocks = UINT32_MAX;
         other.run.selective = false;
         other.run.recompute_unit = other.run.recomputed_of_chunk = other.run.recomputed_modules = 0;
-        print_try(out, &other, &count, "--recompute all");
+        print_try(out, &other, a->total_bytes, &count, "--recompute all");
         asked = *a->request->asked;
         other.run = a->request->run;
     }
     if (other.layout.tensor * 2 <= asked.gpus_per_node) {
         other.layout.tensor *= 2;
         other.layout.sequence_parallel = true;
-        print_try(out, &other, &count, "--tp %u --sequence-parallel", other.layout.tensor);
+        print_try(out, &other, a->total_bytes, &count, "--tp %u --sequence-parallel", other.layout.tensor);
         other.layout = a->request->layout;
     }
     other.layout.pipeline *= 2;
-    print_try(out, &other, &count, "--pp %u", other.layout.pipeline);
+    print_try(out, &other, a->total_bytes, &count, "--pp %u", other.layout.pipeline);
     fprintf(out, "%s\n", count ? "" : "try: a smaller batch, or more GPUs");
 }
 

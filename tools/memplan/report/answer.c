@@ -92,7 +92,7 @@ static void print_verdict(FILE *out, const struct tool_memplan_view *view, struc
     fprintf(out, "%s\n", line.text);
 }
 
-/* "backward, block 31", of "backward of block.31" and the like. */
+/* "backward, block 31", of "backward of block.31" and the like; without the number of a micro-batch. */
 static void add_peak_place(struct line *line, const struct tool_lifetimes *t)
 {
     if (!t)
@@ -104,8 +104,10 @@ static void add_peak_place(struct line *line, const struct tool_lifetimes *t)
         add(line, " (%s", tool_phase_name((enum tool_phase)p));
         if (block)
             add(line, ", block %lu", strtoul(block + 6, NULL, 10));
-        else if (layer)
-            add(line, ", %.20s", layer + 4);
+        else if (layer) {
+            const char *micro_batch = strstr(layer, " (");
+            add(line, ", %.*s", micro_batch ? (int)(micro_batch - layer - 4) : EO_NAME_MAX, layer + 4);
+        }
         add(line, ")");
         return;
     }
@@ -235,7 +237,7 @@ static void print_tries(FILE *out, const struct tool_memplan_view *view, struct 
         add(&line, " --recompute none %.1f %s (cheap saves nothing here)", in(unit, total), unit.name);
     set_recompute(&s, EO_RECOMPUTE_BLOCKS);
     if ((plan->recompute != EO_RECOMPUTE_BLOCKS || plan->recompute_blocks < view->config->layer_count) &&
-        try_settings(view->config, &s, view->global_batch, &total))
+        try_settings(view->config, &s, view->global_batch, &total) && total < view->memplan->total_bytes)
         add(&line, has_cheap || saves_nothing ? ", all %.1f" : " --recompute all %.1f %s", in(unit, total), unit.name);
     const char *separator = line.used > strlen("try:") ? "; " : " ";
     s = *asked;

@@ -183,7 +183,7 @@ eo_status tool_plan_step_time(struct tool_step_time *out, const struct tool_memp
     EO_TRY(run_clock(&c, &compute, &seconds));
     const double tokens = (double)l->batch * l->seq * l->micro_batches * tool_layout_data_parallel(l);
     *out = (struct tool_step_time){.compute_seconds = compute,
-                                   .exposed_seconds = seconds - compute,
+                                   .exposed_seconds = fmax(0, seconds - compute), /* rounding: no "-0.000" */
                                    .rest_seconds = ranks > 1 ? rules->step_seconds : 0};
     out->bubble_seconds = (l->pipeline - 1.0) * compute / l->micro_batches / l->virtual_stages;
     out->seconds = seconds + out->rest_seconds + out->bubble_seconds;

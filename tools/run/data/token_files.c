@@ -66,13 +66,13 @@ static eo_status check_header(const char *what, const struct token_header *heade
     if (header->magic != TOKENS_MAGIC_GPT2 && header->magic != TOKENS_MAGIC_LLAMA3)
         return tool_problem_set(problem, EO_ERR_INVALID,
                                 "%s: begins with %d, but token files of llm.c begin with %d (GPT-2) or %d (Llama 3); make one "
-                                "with the scripts of llm.c, or train on bytes with --text",
+                                "with tools/tokenize, or train on bytes with --text",
                                 what, header->magic, TOKENS_MAGIC_GPT2, TOKENS_MAGIC_LLAMA3);
     const bool llama = header->magic == TOKENS_MAGIC_LLAMA3;
     const int32_t version = llama ? TOKENS_VERSION_LLAMA3 : TOKENS_VERSION_GPT2;
     if (header->version != version)
         return tool_problem_set(problem, EO_ERR_INVALID,
-                                "%s: has version %d; only version %d is readable; make it again with a current llm.c",
+                                "%s: has version %d; only version %d is readable; make it again with tools/tokenize",
                                 what, header->version, version);
     *token_bytes = llama ? 4 : 2;
     const uint64_t mark_bytes = marks ? ((uint64_t)header->count + 7) / 8 : 0;

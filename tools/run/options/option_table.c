@@ -19,7 +19,8 @@ const struct argp_option tool_option_table[] = {
     {"text", OPTION_TEXT, "PATH...", 0,
      "train on the bytes of files or folders; the last tenth is held back [documents of this project, 190 KB]", 1},
     {"tokens", OPTION_TOKENS, "FILE.bin...", 0,
-     "train on token files of tools/tokenize or llm.c, one after the other, in the given order", 1},
+     "train on token files of tools/tokenize or llm.c, one after the other, in the given order (in memplan a number of tokens)",
+     1},
     {"shuffle", OPTION_SHUFFLE, NULL, 0, "take the sequences of --tokens in an order drawn from --seed, another in each pass",
      1},
     {"pack", OPTION_PACK, "documents|none", 0,
@@ -35,7 +36,7 @@ const struct argp_option tool_option_table[] = {
     {.doc = "Ranks and memory:", .group = 2},
     {"ranks", OPTION_RANKS, "N", 0, "number of ranks to shard the model over [2; under a launcher the number of its ranks]", 2},
     {"world", 0, NULL, OPTION_ALIAS, NULL, 0},
-    {"device", OPTION_DEVICE, "NAME", 0, "cpu or cuda (ranks share the available GPUs) [cpu]", 2},
+    {"device", OPTION_DEVICE, "NAME", 0, "cpu or cuda (ranks share the available GPUs; in memplan a card's name) [cpu]", 2},
     {"dtype", OPTION_DTYPE, "TYPE", 0,
      "compute type of weights and activations: fp32 or bf16; master weights are fp32 in both [fp32]", 2},
     {"gather", OPTION_GATHER, "TYPE", 0,
@@ -76,9 +77,11 @@ const struct argp_option tool_option_table[] = {
     {"slots", OPTION_SLOTS, "G,D", 0, "number of gather buffers and gradient buffers [2,2]", 2},
     {"fabric", OPTION_FABRIC, "GBPS,US", 0, "simulated link: gigabytes a second, microseconds of latency", 2},
     {"recompute", OPTION_RECOMPUTE, "WHAT", 0,
-     "recompute in backward: none, cheap (norms of heads, GELU on GPUs), all, or the first N blocks [none]", 2},
-    {"head-chunks", OPTION_HEAD_CHUNKS, "N", 0, "pieces of the head [enough for logits below 32 MiB, in bf16 64, on a GPU 512]",
-     2},
+     "recompute in backward (activation checkpointing): none, cheap (norms of heads, GELU on GPUs), all, or the first N blocks "
+     "[none]", 2},
+    {"head-chunks", OPTION_HEAD_CHUNKS, "N", 0,
+     "pieces of the output layer's logits [so many that a piece takes at most 32 MiB in fp32, 64 MiB in bf16, 512 MiB on a "
+     "GPU]", 2},
     {"granularity", OPTION_GRANULARITY, "UNIT", 0,
      "unit of sharding: block, half (attention and MLP apart), blocks:N, or size:BYTES (blocks until their weights take so "
      "much) "
@@ -132,7 +135,7 @@ const struct argp_option tool_option_table[] = {
     {.doc = "Training:", .group = 3},
     {"batch", OPTION_BATCH, "B", 0, "sequences in a micro-batch of a rank [2]", 3},
     {"seq", OPTION_SEQ, "T", 0, "tokens in a sequence [256]", 3},
-    {"micro-batches", OPTION_MICRO_BATCHES, "M", 0, "micro-batches in a step [1]", 3},
+    {"micro-batches", OPTION_MICRO_BATCHES, "M", 0, "micro-batches in a step (gradient accumulation) [1]", 3},
     {"steps", OPTION_STEPS, "N", 0, "number of steps [train: 250, headtohead: 30]", 3},
     {"optimizer", OPTION_OPTIMIZER, "NAME", 0,
      "adamw, adamw8bit (its state in 8 bits), sgd (with momentum), lion or "

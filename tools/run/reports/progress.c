@@ -87,7 +87,7 @@ void tool_progress_validation(struct tool_progress *progress, uint64_t step, dou
 {
     if (progress->terminal)
         fputs("\r\033[K", stdout);
-    printf("step %5llu / %llu   loss on held-back text %.4f\n", (unsigned long long)step,
+    printf("step %5llu / %llu   validation loss %.4f (held-back text)\n", (unsigned long long)step,
            (unsigned long long)progress->job->options->steps, loss);
     fflush(stdout);
 }

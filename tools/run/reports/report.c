@@ -41,7 +41,10 @@ static void report_data(const struct tool_job *job)
     const unsigned long long held_back = data->count - data->training_count;
     const char *files = data->file_count == 1 ? "" : "s";
     if (data->is_text) {
-        printf("data: %.2f MiB of text in %u file%s, the last tenth held back\n", mib(data->count), data->file_count, files);
+        printf("data: %.2f MiB of text in %u file%s, the last tenth held back", mib(data->count), data->file_count, files);
+        if (job->config.vocabulary > 256)
+            printf("; bytes: 256 of the model's %u words; --tokens takes files of its tokens", job->config.vocabulary);
+        printf("\n");
         return;
     }
     printf("data: %s", o->tokens_paths[0]);
