@@ -285,11 +285,12 @@ static void tell_world_failure(struct eo_runtime *rt)
         eo_log_write(&rt->log, EO_LOG_ERROR, "%s%s%s", is_own ? "" : own, is_own ? "" : ": ", text);
 }
 
-/* Its failure stays, and would be told as one of this runtime. */
+/* The failure of a runtime before stays, and would be told as one of this. */
 static eo_status check_world(const eo_log *log, const eo_world *world)
 {
-    char failure[512];
-    eo_world_failure(world, failure, sizeof(failure));
+    char failure[512] = "";
+    if (world->had_runtime)
+        eo_world_failure(world, failure, sizeof(failure));
     if (failure[0])
         eo_log_write(log, EO_LOG_ERROR, "rank %u: this world has failed before, make another one: %s", world->rank, failure);
     return failure[0] ? EO_ERR_COMM : EO_OK;
@@ -324,6 +325,7 @@ eo_status eo_runtime_create(eo_runtime **out, const eo_runtime_params *params)
     eo_plan_use(rt->plan);
     rt->world = params->world;
     rt->world->runtime_count++;
+    rt->world->had_runtime = true;
     rt->owner = getpid();
     rt->log = log;
     eo_status status = runtime_init(rt, params);

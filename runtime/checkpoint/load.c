@@ -237,7 +237,8 @@ eo_status eo_checkpoint_load(eo_checkpoint *checkpoint, eo_runtime *rt)
     struct checkpoint_error error = {""};
     const eo_status fits = check(checkpoint, rt->plan, &error); /* of this rank alone: before what all do together */
     if (fits < 0)
-        return eo_runtime_fail(rt, fits, "%s", error.text);
+        return eo_runtime_fail(rt, fits, "%s; weights alone come by name: eo_weights_fill, with eo_checkpoint_read as its producer",
+                               error.text);
     if (rt->plan->params.optimizer_states > 0 && checkpoint->files[0].head->own_update && !rt->params.update)
         return eo_runtime_fail(rt, EO_ERR_INVALID,
                                "%s is of another optimizer: there it is the trainer's own "

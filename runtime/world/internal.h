@@ -28,6 +28,7 @@ struct eo_world {
     const struct eo_comm_ops *ops;
     struct eo_group *group;
     uint32_t runtime_count; /* on it, which read it */
+    bool had_runtime;       /* since it was made */
     eo_log log;
 };
 

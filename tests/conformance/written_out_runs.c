@@ -162,6 +162,7 @@ void run_step(eo_runtime *rt, const struct scene *scene, uint32_t rank, uint32_t
     set_groups(step, groups);
     params.groups = scene->own_update ? NULL : groups;
     params.group_count = scene->own_update ? 0 : plan->trainer_group_count;
+    params.ema_decay = scene->settings.ema ? params.ema_decay : 0;
     params.weight = weight_of(rank, step);
     params.values[2] = 10.0 * (rank + 1);
     must(eo_step_end(rt, &params, step % 2 ? &report : NULL), "end", rt);

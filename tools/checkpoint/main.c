@@ -212,7 +212,8 @@ static eo_status model_of(eo_checkpoint *checkpoint, struct tool_convert_model *
     json_decref(settings);
     if (!known) {
         print_error(&error_count, EO_LOG_ERROR,
-                    "the checkpoint does not hold its model's shape: train did not save it");
+                    "the checkpoint does not hold its model's shape: train did not save it; a program of yours can read it by "
+                    "eo_checkpoint_open and eo_checkpoint_read (evenodd/checkpoint.h)");
         return EO_ERR_UNSUPPORTED;
     }
     return EO_OK;
