@@ -5,7 +5,7 @@
  *
  *     text     sequence k of the run, k = step x G + (m x W + r) x B + b, begins at a place drawn from (seed, k);
  *              G = W x B x M. The same G gives the same set of sequences in every step
- *     tokens   sequence k, counted as of text, is piece k mod N of the files' N pieces of T tokens: llm.c's order, which leaves
+ *     tokens   sequence k, counted as of text, is piece k mod N of the files' N pieces of T tokens: llm.c's order, but it leaves
  *              out the last pieces of a pass that fill no batch
  *     tokens, shuffled   likewise; each piece comes once in every N, in an order drawn from (seed, k / N)
  *     tokens, packed     likewise, of the N rows of packing.h
