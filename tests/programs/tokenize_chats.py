@@ -128,7 +128,7 @@ def check_bos():
     wanted = "«<s>Q</s>»<s>Q«Ab</s><s>Ab</s>»"
     check("a tokenizer with BOS: documents go from BOS to the end of text", folder, records, wanted)
     check("so they do with its BOS as --boundary", folder, records, wanted, "--boundary", "<s>")
-    check("another --boundary goes before BOS; where it is the end of text, it ends texts", folder, records, "«</s>Q»</s>Q«Ab</s></s>Ab»",
+    check("another --boundary stands in its place; where it is the end of text, it ends texts", folder, records, "«</s>Q»</s>Q«Ab</s></s>Ab»",
           "--boundary", "</s>")
     check("with --boundary none there is no end either", folder, records, "«Q»Q«AbAb»", "--boundary", "none")
     check("its chats have one BOS", folder, [CHAT, *records], "«<s>[Q]Ab</s>" + wanted[1:])
@@ -136,6 +136,9 @@ def check_bos():
         made = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
         texts = [made.decode(made(text)["input_ids"]) for text in ("Q", "QAb", "Ab")]
         result(texts == ["<s>Q", "<s>QAb", "<s>Ab"], "so transformers begins them", texts)
+    lone = make_folder(None, adds_bos=True)
+    os.remove(lone + "/tokenizer_config.json")
+    check("a lone tokenizer.json says so by its post-processor", lone, records, wanted)
     plain = "{% for m in messages %}{{ m.content }}{% endfor %}"
     check("chats whose template writes none begin with it, too", make_folder(plain, adds_bos=True), [CHAT], "«<s>QAb»")
     turns = "{% for m in messages %}{{ bos_token }}{{ m.content }}{{ eos_token }}{% endfor %}"
