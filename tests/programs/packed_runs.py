@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 #
 # Goal: train --pack documents and tokens that do not count compute what PyTorch does of the same documents one by one: the mean
-#       of cross_entropy(ignore_index=-100) over the targets of all ranks and micro-batches, and its gradient's norm. Worlds,
-#       graphs of micro-batches and a resumed run agree.
+#       of cross_entropy(ignore_index=-100) over the targets of all ranks and micro-batches, and its gradient's norm. A text's
+#       last target is the token for its end, so a trained model ends it. Worlds, graphs of micro-batches and a resumed run agree.
 # Method: a token file written here; models whose weights stay as they are (--lr 0), exported and read by transformers. Without a
 #         python with torch and transformers (EO_PEERS_PYTHON) the comparison is left out, and says so.
 # usage: packed_runs.py TRAIN
@@ -44,9 +44,9 @@ def write_tokens(path, documents):
         file.write(struct.pack(f"<{len(marked)}H", *(token for token, _ in marked)) + bits)
 
 
-def run(*words, status=0):
+def run(*words, status=0, tokens="tokens.bin"):
     done = subprocess.run([train, "--seq", str(SEQ), "--threads", "1", "--peak-seconds", "0", "--sample", "0", "--weight-decay", "0",
-                           "--tokens", "tokens.bin", *map(str, words)], capture_output=True, text=True, check=False, timeout=200)
+                           "--tokens", tokens, *map(str, words)], capture_output=True, text=True, check=False, timeout=200)
     if done.returncode != status:
         result(False, "train " + " ".join(map(str, words)), [done.stdout[-500:], done.stderr])
     return done
@@ -67,6 +67,7 @@ def of_torch(folder, documents):
     import transformers
     torch.set_num_threads(1)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).float().eval()
+    documents = [document + [(BOUNDARY, True)] * document[0][1] for document in documents]  # texts end; after prompts nothing is added
     counted = sum(counts for document in documents for _, counts in document[1:])
     total = 0
     for document in documents:
@@ -121,6 +122,22 @@ def check_resume(model):
     result(hash_of(again) == hash_of(whole), f"{model}: a resumed run ends in the bits of the whole one", [again.stdout[-500:]])
 
 
+def check_ends():
+    """Texts of one word: every second target is an end."""
+    write_tokens("ends.bin", [[(BOUNDARY, True), (7, True)], [(BOUNDARY, True), (7, True)]] * 40)
+    done = run("--model", "tiny", "--pack", "documents", "--batch", 1, "--ranks", 1, "--steps", 40, "--lr", 0.01, "--log", "ends.log",
+               "--export", "ends", tokens="ends.bin")
+    result("80 documents in 4 rows, 16.7 % padding" in done.stdout and steps_of("ends.log")[-1]["loss"] < 0.05,
+           "each text has one target more than it has words", [done.stdout[:900], steps_of("ends.log")[-1]])
+    if has_torch:
+        import torch
+        import transformers
+        model = transformers.AutoModelForCausalLM.from_pretrained("ends").float().eval()
+        with torch.no_grad():
+            end = model(torch.tensor([[BOUNDARY, 7]])).logits[0, -1].softmax(-1)[BOUNDARY].item()
+        result(end > 0.9, f"the trained model ends a text: by PyTorch P(end) is {end:.3f}", [end])
+
+
 def check_speed():
     """Tokens a second count no padding."""
     done = run("--model", "tiny", "--pack", "documents", "--batch", 2, "--ranks", 2, "--steps", 2, "--log", "speed.log")
@@ -163,6 +180,7 @@ with tempfile.TemporaryDirectory() as work:
         if name != "qwen3-tiny":
             check_worlds(name, row_count, first_step)
     check_resume("tiny")
+    check_ends()
     check_speed()
     check_stream(written)
     check_refusals()

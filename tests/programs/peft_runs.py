@@ -53,7 +53,7 @@ def make_documents():
         with open(name, "wb") as file:
             file.write(struct.pack("<iiI4sIIQI", 20240520, 1, len(marked), b"EOTK", 256, BOUNDARY, 0, 1).ljust(1024, b"\0"))
             file.write(struct.pack(f"<{len(marked)}H", *(token for token, _ in marked)) + bits)
-    return documents
+    return [document + [(BOUNDARY, True)] * document[0][1] for document in documents]  # as packed: texts end
 
 
 def peft_model(base, adapter, trains=False):

@@ -403,6 +403,35 @@ END
         grep -q "warning: --resume: the model's rope_theta was 10000.0, is 20000.0 now" err &&
         grep -q "warning: --resume: the model's rope_scaling was {.*\"factor\":8.0.*, is {.*\"factor\":4.0.* now" err
     result $? 'resumed with other positions: warned of'
+
+    # Weights that have a window of 16 tokens: the context is cut to it, with --init or without; a new model has no window.
+    cp -r exported windowed
+    python3 -c 'import json
+c = json.load(open("windowed/config.json")); c["sliding_window"] = 16; json.dump(c, open("windowed/config.json", "w"))'
+    window() # FOLDER: of its config.json
+    {
+        python3 -c 'import json, sys
+c = json.load(open(sys.argv[1] + "/config.json")); print(c["sliding_window"], c["max_position_embeddings"])' "$1"
+    }
+    rm -rf kept converted
+    model=init
+    run --init windowed --checkpoint kept --checkpoint-every 6 && cp -r kept/step-000000000006 six && wanted=$(hash) &&
+        "$tool" convert windowed begun >out 2>err
+    bad=$? model=windowed
+    for from in six begun; do
+        rm -rf again2 exported converted
+        run --resume $from --checkpoint again2 --export exported && grep -q 'the context is 16 here, not 64' err &&
+            ! grep -q warning err && { [ $from = begun ] || [ "$(hash)" = "$wanted" ]; } &&
+            "$tool" convert again2 converted >out 2>err && [ "$(window exported), $(window converted)" = '16 64, 16 64' ] || bad=1
+        run --seq 17 --resume $from
+        [ $? = 2 ] && grep -q -e '--seq 17 is longer than the context of --model windowed, 16' err || bad=1
+    done
+    result $bad 'weights with a sliding window keep it without --init, and longer sequences are refused'
+    rm -rf exported kept
+    run --seq 17 --checkpoint kept --checkpoint-every 6 && grep -q 'warning: .*ignore sliding_window 16' err &&
+        run --seq 17 --resume kept/step-000000000006 --export exported && grep -q 'ignore sliding_window 16' err &&
+        [ "$(window exported)" = 'None 64' ]
+    result $? 'a new model has none: its run is resumed without, too'
     model=$plain
 
     # A checkpoint of this version's first days: its checksums are XXH64 with seed 0, and stay that.

@@ -55,10 +55,13 @@ TOKENIZER = make_tokenizer()
 numbers = itertools.count()
 
 
-def make_folder(template, settings=None, **files):
+def make_folder(template, settings=None, adds_bos=False, **files):
     folder = f"model-{next(numbers)}"
     os.makedirs(folder)
-    TOKENIZER.save(folder + "/tokenizer.json")
+    tokenizer = tokenizers.Tokenizer.from_str(TOKENIZER.to_str())
+    if adds_bos:
+        tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))])
+    tokenizer.save(folder + "/tokenizer.json")
     base = {"eos_token": "</s>", "bos_token": "<s>", **({"chat_template": template} if template else {})}
     for name, value in {"tokenizer_config.json": {**base, **(settings or {})}, **files}.items():
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
@@ -116,6 +119,36 @@ def check_ends():
     folder = make_folder(MISTRAL, {"add_bos_token": True})
     check("a completion behind a chat ends with the end of text", folder, [CHAT, PAIR], "«<s>[Q]Ab</s>»<s>Q«Ab</s>»")
     check("a completion before a chat does so, too", folder, [PAIR, CHAT], "</s>Q«Ab</s></s><s>[Q]Ab</s>»")
+
+
+def check_bos():
+    """Where the tokenizer itself puts BOS before texts, all documents begin with it, and texts and completions end with the end of text."""
+    records = [{"text": "Q"}, PAIR, {"text": "Ab"}]
+    folder = make_folder(MISTRAL, adds_bos=True)
+    wanted = "«<s>Q</s>»<s>Q«Ab</s><s>Ab</s>»"
+    check("a tokenizer with BOS: documents go from BOS to the end of text", folder, records, wanted)
+    check("so they do with its BOS as --boundary", folder, records, wanted, "--boundary", "<s>")
+    check("another --boundary stands in its place; where it is the end of text, it ends texts", folder, records, "«</s>Q»</s>Q«Ab</s></s>Ab»",
+          "--boundary", "</s>")
+    check("with --boundary none there is no end either", folder, records, "«Q»Q«AbAb»", "--boundary", "none")
+    check("its chats have one BOS", folder, [CHAT, *records], "«<s>[Q]Ab</s>" + wanted[1:])
+    if transformers:
+        made = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+        texts = [made.decode(made(text)["input_ids"]) for text in ("Q", "QAb", "Ab")]
+        result(texts == ["<s>Q", "<s>QAb", "<s>Ab"], "so transformers begins them", texts)
+    lone = make_folder(None, adds_bos=True)
+    os.remove(lone + "/tokenizer_config.json")
+    check("a lone tokenizer.json says so by its post-processor", lone, records, wanted)
+    plain = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    check("chats whose template writes none begin with it, too", make_folder(plain, adds_bos=True), [CHAT], "«<s>QAb»")
+    turns = "{% for m in messages %}{{ bos_token }}{{ m.content }}{{ eos_token }}{% endfor %}"
+    check("but not where it stands between turns", make_folder(turns, adds_bos=True), [CHAT], "«</s><s>Q</s><s>Ab</s>»",
+          warning="1 of 1 documents hold the boundary </s>")
+    check("BOS that is the end of text is one boundary", make_folder(None, {"eos_token": "<s>"}, adds_bos=True), records, "«<s>Q»<s>Q«Ab<s><s>Ab»")
+    folder = make_folder(MISTRAL, {"add_bos_token": True})
+    check("a tokenizer without: the boundary ends texts and completions", folder, records, "«</s>Q»</s>Q«Ab</s></s>Ab»")
+    check("so does another --boundary", folder, records, "«<s>Q»<s>Q«Ab<s><s>Ab»", "--boundary", "<s>")
+    check("of texts behind chats the end is written", folder, [CHAT, {"text": "Q"}], "«<s>[Q]Ab</s><s>Q</s>»")
 
 
 def check_keys():
@@ -249,6 +282,7 @@ def check_refusals():
 with tempfile.TemporaryDirectory() as work:
     os.chdir(work)
     check_ends()
+    check_bos()
     check_keys()
     check_borders()
     check_turns()

@@ -27,7 +27,7 @@ import numpy
 import pyarrow
 import pyarrow.parquet
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 DOCUMENTS = ["The planner lays out memory.\n\tIt proves the schedule.", "Grüße, ein Maß für Ranks: 日本語 🙂", "a\n\nb  c",
              "".join(f"{number * 7919 % 1009} ranks\n" for number in range(40))]
@@ -76,14 +76,14 @@ def write_json_lines(path, *records):
 
 
 def read(path):
-    """Tokens and what the header says."""
+    """Tokens and what the header says; of documents with ends of their own last the token for the end, and one."""
     with open(path, "rb") as file:
         data = file.read()
     magic, version, count, tag, vocabulary, boundary, own_hash = struct.unpack("<iiI4sIIQ", data[:32])
-    assert tag == b"EOTK" and data[32:1024] == bytes(992)
+    assert tag == b"EOTK" and data[32:36] + data[40:1024] == bytes(988)
     tokens = numpy.frombuffer(data[1024:], "<u2" if magic == 20240520 else "<u4")
     assert len(tokens) == count and version == (1 if magic == 20240520 else 7)
-    return tokens.tolist(), vocabulary, boundary, own_hash
+    return tokens.tolist(), vocabulary, boundary, own_hash, struct.unpack("<I", data[36:40])[0]
 
 
 def write_inputs():
@@ -104,7 +104,8 @@ def check_kind(kind):
     files = [f"{number}.txt" for number in range(len(DOCUMENTS))]
     for name, words in {"texts": files, "jsonl": ["lines.jsonl", "--text-key", "body"], "parquet": ["rows.parquet"]}.items():
         done = run(python, tokenize, *words, "--tokenizer", kind, "--out", f"{kind}-{name}.bin")
-        good = done.returncode == 0 and read(f"{kind}-{name}.bin")[:3] == (wanted, tokenizer.get_vocab_size(), end)
+        found = read(f"{kind}-{name}.bin") if done.returncode == 0 else ()
+        good = found[:3] == (wanted, tokenizer.get_vocab_size(), end) and found[4] == 0
         result(good, f"{kind}: {name} become the library's tokens", [done.stderr])
     done = run(python, tokenize, "rows.parquet", "--tokenizer", kind, "--out", f"{kind}-part.bin", "--shard-tokens", "9")
     parts = sorted(name for name in os.listdir(".") if name.startswith(f"{kind}-part-"))
@@ -112,8 +113,8 @@ def check_kind(kind):
            f"{kind}: shards are the same tokens", [done.stderr, parts])
     done = run(python, tokenize, "chat.jsonl", "--tokenizer", kind, "--out", f"{kind}-chat.bin")
     text = "<user>42 ranks?<|end|><assistant>Yes<|end|>"
-    result(done.returncode == 0 and
-           read(f"{kind}-chat.bin")[0] == [end] + tokenizer.encode(text, add_special_tokens=False).ids,
+    found = read(f"{kind}-chat.bin") if done.returncode == 0 else ()
+    result(found and found[0] == [end] + tokenizer.encode(text, add_special_tokens=False).ids and found[4] == end + 1,
            f"{kind}: messages become the template's text", [done.stderr])
     return tokenizer
 
@@ -233,6 +234,34 @@ def check_own_begin(tokenizer):
                f"{name}: lists of texts, calls and tools are written, and each chat begins with one token", [done.stderr, shown])
 
 
+def check_bos(tokenizer):
+    """Of a tokenizer that puts BOS before texts, train packs documents from BOS to the end of text, and no BOS is a target."""
+    tokenizer = tokenizers.Tokenizer.from_str(tokenizer.to_str())
+    tokenizer.add_special_tokens(["<|begin|>"])
+    begin, end = map(tokenizer.token_to_id, ("<|begin|>", "<|end|>"))
+    tokenizer.post_processor = processors.TemplateProcessing(single="<|begin|> $A", special_tokens=[("<|begin|>", begin)])
+    os.makedirs("bos")
+    tokenizer.save("bos/tokenizer.json")
+    with open("bos/tokenizer_config.json", "w", encoding="utf-8") as file:
+        json.dump({"eos_token": "<|end|>", "bos_token": "<|begin|>"}, file)
+    with open("bos/config.json", "w", encoding="utf-8") as file, open("bytes/config.json", encoding="utf-8") as source:
+        json.dump({**json.load(source), "vocab_size": tokenizer.get_vocab_size()}, file)
+    for name, words in ("texts", ["0.txt", "1.txt"]), ("rows", ["rows.parquet"]):
+        done = run(python, tokenize, *words, "--tokenizer", "bos", "--out", f"bos-{name}.bin")
+        wanted = [token for text in DOCUMENTS[:2 if name == "texts" else None] for token in tokenizer.encode(text).ids + [end]]
+        found = read(f"bos-{name}.bin") if done.returncode == 0 else ()
+        result(found and found[0] == wanted and found[2] == begin and found[4] == end + 1, f"{name}: from BOS to the end of text", [done.stderr])
+    lengths = [len(tokenizer.encode(text).ids) for text in DOCUMENTS]  # BOS is an input, the end of text a target alone
+    done = run(train, "--model", "bos", "--seq", "32", "--batch", "1", "--ranks", "1", "--threads", "1", "--steps", "1", "--sample", "0",
+               "--peak-seconds", "0", "--pack", "documents", "--tokens", "bos-rows.bin", "--export", "bos-export")
+    told = re.search(r"4 documents in (\d+) rows, ([0-9.]+) % padding", done.stdout)
+    padding = 100 - 100 * sum(lengths) / (32 * int(told[1])) if told else 0
+    result(told and abs(float(told[2]) - padding) < 0.06, "train packs them: inputs are all tokens but the last", [done.stdout[:600], lengths])
+    with open("bos-export/config.json", encoding="utf-8") as file:
+        ids = json.load(file)
+    result(ids["eos_token_id"] == end, "the export's end of text is that of the token file, not its boundary", [ids])
+
+
 def check_highest_number():
     """Numbers of tokens may have gaps: the highest one, and not their count, says how many bytes they take."""
     os.makedirs("gaps")
@@ -259,7 +288,7 @@ def check_not_whole():
     tool.__file__ = tokenize
     importlib.machinery.SourceFileLoader(tool.__name__, tokenize).exec_module(tool)
     tool.FILE_TOKENS_MAX = 10
-    writer = tool.Writer(types.SimpleNamespace(out="long.bin", shard_tokens=0, overwrite=False), 9, 0, 0)
+    writer = tool.Writer(types.SimpleNamespace(out="long.bin", shard_tokens=0, overwrite=False), 9, 0, None, 0)
     writer.add([1] * 8, [True] * 8)
     try:
         writer.add([1] * 8, [True] * 8)
@@ -384,6 +413,7 @@ with tempfile.TemporaryDirectory() as work:
             check_templates(made)
             check_boundary(made)
             check_own_begin(made)
+            check_bos(made)
             check_highest_number()
             check_not_whole()
     os.makedirs("words")

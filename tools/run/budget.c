@@ -576,6 +576,7 @@ eo_status tool_job_budget(struct tool_options *o, const struct tool_checkpoint_o
     struct tool_problem no_disk = {.text = ""};
     struct told told = {.budget_bytes = o->budget_bytes, .is_available = o->budget_available};
     tool_kept_choice_find(checkpoint, &told.kept);
+    o->kept_window = told.kept.window;
     if (o->budget_available)
         EO_TRY(find_free(o, false, &told.budget_bytes, problem));
     if (!told.budget_bytes && o->bucketing_auto) /* what needs no disk */
@@ -583,6 +584,7 @@ eo_status tool_job_budget(struct tool_options *o, const struct tool_checkpoint_o
     if (told.budget_bytes || o->bucketing_auto)
         EO_TRY(find_rates(o, &told.kept, world, &told.rates, &no_disk, problem));
     EO_TRY(agree(world, o, &told, problem)); /* of ranks without one too: all make the same exchanges */
+    o->kept_window = told.kept.window;
     if (o->budget_available)
         EO_TRY(bound_by_available(world, o, &told, problem));
     if (told.budget_bytes && tells && told.rates.disk_bytes_per_s == 0)

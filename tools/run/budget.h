@@ -11,9 +11,9 @@
 
 /*
  * Sets recompute, slots and offloading of options->plan by --budget; or, where `checkpoint` resumes, by what was chosen for the
- * run before, but for options that were given. `world` is NULL where all ranks are threads of this process; else collective.
- * `tells`: print what was chosen, and what more memory would buy. EO_ERR_INVALID: a budget below the least possible, which is
- * named; a file of rates that is none.
+ * run before, but for options that were given; and kept_window. `world` is NULL where all ranks are threads of this process;
+ * else collective. `tells`: print what was chosen, and what more memory would buy. EO_ERR_INVALID: a budget below the least
+ * possible, which is named; a file of rates that is none.
  */
 EO_NODISCARD eo_status tool_job_budget(struct tool_options *options, const struct tool_checkpoint_options *checkpoint,
                                        struct tool_job_world *world, bool tells, struct tool_budget_option *chosen,

@@ -357,6 +357,13 @@ static eo_status load_data(struct tool_job *job, struct tool_problem *problem)
 
 /* --- all of it --------------------------------------------------------------------------------------------------- */
 
+/* Weights of its own, or those of the checkpoint that was made from such. */
+static bool keeps_window(const struct tool_job *job)
+{
+    const struct tool_options *o = job->options;
+    return o->init_path || (job->model_config && job->model_config->window && job->model_config->window == o->kept_window);
+}
+
 static eo_status load_model_config(struct tool_job *job, struct tool_problem *problem)
 {
     const char *name = job->options->model_name;
@@ -370,7 +377,7 @@ static eo_status load_model_config(struct tool_job *job, struct tool_problem *pr
                                 "--model %s: this model of family %s can be planned (memplan), but cannot run: %s; GPT-2, "
                                 "Llama, Mistral, Qwen2, Qwen3, SmolLM3 and Phi-3 run",
                                 name, tool_config_family_name(job->model_config->family), why);
-    if (job->options->init_path)
+    if (keeps_window(job))
         return tool_model_config_transformer_exact(job->model_config, &job->config, problem);
     tool_model_config_transformer(job->model_config, &job->config);
     return EO_OK;
@@ -384,7 +391,7 @@ void tool_job_tell_model(const struct tool_job *job)
     for (uint32_t i = 0; c && i < c->default_count; i++)
         fprintf(stderr, "%s %s\n", i == 0 ? "the config leaves unset:" : "                        ", c->defaults[i]);
     if (c)
-        tool_model_config_tell(c, c->source, job->options->init_path, job->options->plan.dropout);
+        tool_model_config_tell(c, c->source, keeps_window(job), job->options->plan.dropout);
     if (job->options->plan.recompute == EO_RECOMPUTE_CHEAP && !job->config.qk_norm &&
         !tool_recomputes_gelu(&job->config, &job->options->plan))
         fprintf(stderr, "%s: --recompute cheap saves nothing here: what is cheap of this model is not kept in any case\n",

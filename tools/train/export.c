@@ -23,7 +23,7 @@ static struct tool_export_model export_model(const struct train *train)
         .base = train->base_path[0] ? train->base_path : NULL,
         .tokenizer = job->options->tokenizer_path,
         .needs_tokenizer = job->options->tokens_paths != NULL,
-        .boundary = tool_data_boundary(&job->data)};
+        .end_of_text = tool_data_end_of_text(&job->data)};
 }
 
 /* What an export with adapters has to describe: them alone, or the model without them. */

@@ -4,7 +4,6 @@
  * are held against zero3, with clipping, evaluation, recompute and what else a training has.
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "tests/conformance/ranks.h"
 #include "tests/conformance/training/runs.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Documents packed into rows. Goal: every pair of a token and the next one of its document is in one row, once; nothing crosses
- * a boundary; targets that do not count are -100; the order follows from the seed, for any number of ranks.
+ * a boundary, but that a text's last target is the boundary behind it; targets that do not count are -100; the order follows
+ * from the seed, for any number of ranks.
  * Method: a token file written here, whose tokens tell document and place.
  */
 #include <criterion/criterion.h>
@@ -18,7 +19,7 @@ enum { BOUNDARY = 7, SEQ = 16, DOCUMENTS = 60, TOKENS_MAX = 4000, VOCABULARY = 6
 static char path[PATH_BYTES];
 static struct tool_problem problem;
 static uint16_t all[TOKENS_MAX];
-static uint32_t count;
+static uint32_t count, own_end; /* the header's field: 0, or a token for the end, and one */
 
 /* A document d of `length` tokens behind its boundary: 1000 (d + 1) + place; every third ends with a boundary of its own. */
 static void add_document(uint32_t d, uint32_t length)
@@ -34,7 +35,7 @@ static void add_document(uint32_t d, uint32_t length)
 static void write_part(char *to, uint32_t first, uint32_t end, uint32_t boundary, bool marks)
 {
     const uint16_t vocabulary[2] = {(uint16_t)VOCABULARY, 0};
-    uint32_t header[256] = {20240520, 1, end - first, 0, 0, boundary, 0, 0, marks};
+    uint32_t header[256] = {20240520, 1, end - first, 0, 0, boundary, 0, 0, marks, own_end};
     memcpy((char *)header + 12, "EOTK", 4);
     memcpy((char *)header + 16, vocabulary, 4);
     strcpy(to, "/tmp/evenodd-packing-XXXXXX");
@@ -78,10 +79,10 @@ Test(packing, every_pair_of_a_document_is_in_one_row_and_none_crosses_a_boundary
 {
     struct tool_data data;
     make(&data, false, false);
-    uint32_t used = 0, wanted = 0, longest = 0;
-    for (uint32_t i = 0; i + 1 < count; i++) {
-        const bool begins = all[i + 1] == BOUNDARY && i + 2 < count && all[i + 2] != BOUNDARY;
-        wanted += !begins;
+    uint32_t used = 0, wanted = 0, longest = 0, ends = 0;
+    for (uint32_t i = 0; i < count; i++) { /* the last token of a document that ends with the boundary has no target */
+        const bool is_last = i + 1 == count || (all[i + 1] == BOUNDARY && i + 2 < count && all[i + 2] != BOUNDARY);
+        wanted += !is_last || all[i] != BOUNDARY;
     }
     for (uint64_t row = 0; row < data.training.row_count; row++) {
         int32_t tokens[SEQ], targets[SEQ], positions[SEQ];
@@ -96,6 +97,7 @@ Test(packing, every_pair_of_a_document_is_in_one_row_and_none_crosses_a_boundary
             }
             used++;
             longest = positions[t] + 1 > (int32_t)longest ? (uint32_t)positions[t] + 1 : longest;
+            ends += targets[t] == BOUNDARY;
             if (tokens[t] == BOUNDARY || targets[t] == BOUNDARY)
                 continue;
             const uint32_t place = place_of_pair(tokens[t], positions[t], tokens + t - 1);
@@ -107,15 +109,95 @@ Test(packing, every_pair_of_a_document_is_in_one_row_and_none_crosses_a_boundary
     }
     cr_assert_eq(used, wanted);
     cr_assert_eq(data.training.input_count, wanted);
+    cr_assert_eq(ends, DOCUMENTS - 1, "each but the empty one ends once: %u", ends);
     cr_assert_eq(longest, SEQ);
     cr_assert(data.training.row_count * SEQ < wanted + wanted / 8, "%llu rows for %u tokens", (unsigned long long)data.training.row_count,
               wanted);
     tool_data_fini(&data);
 }
 
+/* The targets of all rows that are the boundary. */
+static uint32_t count_ends(const struct tool_data *data, const struct tool_packing *packing)
+{
+    uint32_t ends = 0;
+    for (uint64_t row = 0; row < packing->row_count; row++) {
+        int32_t tokens[SEQ], targets[SEQ], positions[SEQ];
+        tool_packing_row(packing, data, row, SEQ, tokens, targets, positions);
+        for (int t = 0; t < SEQ; t++)
+            ends += targets[t] == BOUNDARY;
+    }
+    return ends;
+}
+
+/* Texts behind one boundary each. `mark`: of eight tokens each, the lowest first. */
+static void pack_texts(struct tool_data *data, uint32_t texts, uint32_t length, uint32_t end, uint8_t mark, bool hold_back)
+{
+    count = 0;
+    own_end = end;
+    for (uint32_t d = 0; d < texts; d++)
+        add_document(3 * d + 1, length);
+    write_file(BOUNDARY, true);
+    FILE *file = fopen(path, "r+");
+    cr_assert_not_null(file);
+    fseek(file, 1024 + (long)(count * sizeof(*all)), SEEK_SET);
+    for (uint32_t i = 0; i < (count + 7) / 8; i++)
+        fputc(mark, file);
+    cr_assert_eq(fclose(file), 0);
+    own_end = 0;
+    cr_assert_eq(tool_data_map_tokens(data, path, VOCABULARY, hold_back, &problem), EO_OK, "%s", problem.text);
+    cr_assert_eq(tool_data_pack(data, SEQ, &problem), EO_OK, "%s", problem.text);
+    unlink(path);
+}
+
+/* The last document, too; one as long as a row has its end in a row of its own. */
+Test(packing, a_text_ends_with_the_boundary_behind_it)
+{
+    static const uint32_t lengths[] = {1, SEQ - 2, SEQ - 1, SEQ, 2 * SEQ - 1};
+    for (uint32_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        struct tool_data data;
+        pack_texts(&data, 20, lengths[i], 0, 0xff, false);
+        cr_assert_eq(data.training.document_count, 20);
+        cr_assert_eq(data.training.input_count, count, "all tokens are inputs");
+        cr_assert_eq(count_ends(&data, &data.training), 20);
+        tool_data_fini(&data);
+    }
+}
+
+/* Completions, chats, and texts of a file whose documents begin with another token than they end with. */
+Test(packing, documents_with_an_end_of_their_own_get_no_boundary)
+{
+    struct tool_data data;
+    pack_texts(&data, 20, 7, 10, 0xff, false);
+    cr_assert_eq(data.origin.end, 9);
+    cr_assert_eq(data.training.input_count, count - 20);
+    cr_assert_eq(count_ends(&data, &data.training), 0);
+    tool_data_fini(&data);
+    pack_texts(&data, 20, 7, 0, 0xfe, false); /* of eight tokens the first, the boundary, does not count: it begins a prompt */
+    cr_assert_eq(data.origin.end, BOUNDARY);
+    cr_assert_eq(data.training.input_count, count - 20);
+    cr_assert_eq(count_ends(&data, &data.training), 0);
+    tool_data_fini(&data);
+}
+
+/* The last tenth of 20 texts is two of them; that of 15 begins within one, whose second part has no begin to go by. */
+Test(packing, a_text_that_is_cut_for_validation_does_not_end_there)
+{
+    struct tool_data data;
+    pack_texts(&data, 20, 7, 0, 0xff, true);
+    cr_assert_eq(count_ends(&data, &data.training), 18);
+    cr_assert_eq(count_ends(&data, &data.held_back), 2);
+    tool_data_fini(&data);
+    pack_texts(&data, 15, 7, 0, 0xff, true);
+    cr_assert_eq(data.training_count, 13 * 8 + 4);
+    cr_assert_eq(count_ends(&data, &data.training), 13);
+    cr_assert_eq(count_ends(&data, &data.held_back), 1);
+    tool_data_fini(&data);
+}
+
 Test(packing, tokens_that_do_not_count_are_no_targets)
 {
     struct tool_data data, plain;
+    own_end = 10; /* then rows do not depend on which boundaries count */
     make(&data, true, false);
     make(&plain, false, false);
     cr_assert(data.counted && !plain.counted);
@@ -134,6 +216,7 @@ Test(packing, tokens_that_do_not_count_are_no_targets)
     cr_assert(abs((int)(5 * ignored) - (int)(3 * counted)) < (int)(counted / 4), "%u and %u", ignored, counted);
     for (uint32_t i = 0; i < count; i++)
         cr_assert_eq(tool_data_target(&data, i), 0xb6 >> i % 8 & 1 ? (int32_t)all[i] : -100);
+    own_end = 0;
     tool_data_fini(&data);
     tool_data_fini(&plain);
 }
@@ -226,6 +309,34 @@ Test(packing, documents_of_many_files_are_those_of_one)
     tool_data_fini(&many);
     for (uint32_t f = 0; f < FILES; f++)
         unlink(names[f]);
+}
+
+/* Each file says for its own documents how they end; only one token for the end of text is known as such. */
+Test(packing, texts_and_documents_with_their_own_ends_are_packed_together)
+{
+    struct tool_data data;
+    char other[PATH_BYTES];
+    count = 0;
+    for (uint32_t d = 0; d < 9; d++)
+        add_document(3 * d + 1, 9);
+    write_file(BOUNDARY, false);
+    own_end = 10;
+    write_part(other, 0, count, BOUNDARY, false);
+    own_end = 0;
+    const char *paths[] = {other, path, other};
+    cr_assert_eq(tool_data_map_files(&data, &(struct tool_token_files){paths, 3, other}, VOCABULARY, true, &problem), EO_OK,
+                 "%s", problem.text);
+    cr_assert_eq(tool_data_pack(&data, SEQ, &problem), EO_OK, "%s", problem.text);
+    cr_assert_eq(count_ends(&data, &data.training), 9);
+    cr_assert_eq(count_ends(&data, &data.held_back), 0);
+    cr_assert_null(tool_data_end_of_text(&data));
+    tool_data_fini(&data);
+    cr_assert_eq(tool_data_map_files(&data, &(struct tool_token_files){paths, 1, other}, VOCABULARY, true, &problem), EO_OK,
+                 "%s", problem.text);
+    cr_assert_eq(*tool_data_end_of_text(&data), 9);
+    tool_data_fini(&data);
+    unlink(path);
+    unlink(other);
 }
 
 /* tools/tokenize takes another boundary for chats than for texts. */

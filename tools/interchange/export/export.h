@@ -40,7 +40,7 @@ struct tool_export_model {
     const char *base;        /* of adapters: the path of their model; NULL: not known */
     const char *tokenizer;   /* NULL, or a tokenizer.json, or a folder with one; else what lies beside the origin's is copied */
     bool needs_tokenizer;    /* its tokens are no bytes */
-    const uint32_t *boundary; /* NULL, or the token that stands between the documents it was trained on */
+    const uint32_t *end_of_text; /* NULL, or the token for it in the files that it was trained on */
 };
 
 struct tool_export_tensor {

@@ -2,7 +2,7 @@
  *
  * Ids of special tokens in the config.json of an export. The weights know nothing of them: they are those of the config that
  * the model was made from; where that names none, or others than the model has, those of the tokenizer beside the tokens, and
- * for the end of a text what stands between the documents of the tokens.
+ * for the end of a text the one of the token files.
  */
 #include <string.h>
 
@@ -65,8 +65,8 @@ static json_int_t id_for(int which, const json_int_t ids[IDS], const struct tool
     const uint32_t vocabulary = model->config.vocabulary;
     if (ids[which] >= 0 && ids[which] < (json_int_t)vocabulary)
         return ids[which];
-    if (which == EOS && model->boundary && *model->boundary < vocabulary)
-        return *model->boundary;
+    if (which == EOS && model->end_of_text && *model->end_of_text < vocabulary)
+        return *model->end_of_text;
     const bool is_published = model->config.family == EO_FAMILY_GPT2 && vocabulary == GPT2_WORDS;
     return is_published && which != PAD ? GPT2_WORDS - 1 : -1; /* <|endoftext|> */
 }

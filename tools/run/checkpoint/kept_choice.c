@@ -51,6 +51,14 @@ static void parse_bucketing(const json_t *settings, struct tool_kept_bucketing *
         *out = (struct tool_kept_bucketing){true, (uint32_t)gather, (uint32_t)gradient, rates};
 }
 
+/* An export has its origin's reach where the context was cut to the window. */
+static uint32_t parse_window(const json_t *settings)
+{
+    const json_t *model = json_object_get(settings, "model"), *context = json_object_get(model, "context");
+    const bool is_cut = json_is_object(json_object_get(json_object_get(model, "published"), "reach"));
+    return is_cut && is_number(json_integer_value(context), 1, INT32_MAX) ? (uint32_t)json_integer_value(context) : 0;
+}
+
 bool tool_kept_choice_parse(const json_t *settings, struct tool_kept_choice *out)
 {
     json_int_t blocks, gather, gradient, layers, slots, pieces, activations = 0; /* of earlier checkpoints: none */
@@ -59,6 +67,7 @@ bool tool_kept_choice_parse(const json_t *settings, struct tool_kept_choice *out
     struct tool_rates rates;
     *out = (struct tool_kept_choice){.is_there = false};
     parse_bucketing(settings, &out->bucketing);
+    out->window = parse_window(settings);
     if (!choice ||
         json_unpack(choice, "{s:b, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s?I, s?b}", "cheap_recompute", &is_cheap, "recompute_blocks",
                     &blocks, "gather_slots", &gather, "gradient_slots", &gradient, "offload_layers", &layers, "offload_slots",
@@ -85,7 +94,8 @@ bool tool_kept_choice_parse(const json_t *settings, struct tool_kept_choice *out
                                      .offload_activations = (uint32_t)activations,
                                      .head_chunks = (uint32_t)pieces,
                                      .rates = rates,
-                                     .bucketing = out->bucketing};
+                                     .bucketing = out->bucketing,
+                                     .window = out->window};
     return true;
 }
 

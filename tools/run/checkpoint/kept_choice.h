@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * What --budget and --bucketing auto chose, and by which rates, and a bucketing given by hand: checkpoints keep all of it, and
- * --resume goes on with it, but for what its own options say. No bit depends on it.
+ * --resume goes on with it, but for what its own options say. No bit depends on it. And a sliding window that cut the context of
+ * the model's weights: it holds for a run that names the model without --init, too.
  */
 #ifndef EO_TOOLS_RUN_CHECKPOINT_KEPT_CHOICE_H
 #define EO_TOOLS_RUN_CHECKPOINT_KEPT_CHOICE_H
@@ -24,6 +25,7 @@ struct tool_kept_choice {
     uint32_t head_chunks; /* 0: not chosen */
     struct tool_rates rates;
     struct tool_kept_bucketing bucketing; /* there or not by itself */
+    uint32_t window;                      /* likewise; 0: none */
 };
 
 /* Fields of a checkpoint's settings; nothing of a run without a choice. */

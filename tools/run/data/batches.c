@@ -19,12 +19,12 @@ uint64_t tool_data_draw(uint64_t seed, uint64_t k)
     return x;
 }
 
-const uint32_t *tool_data_boundary(const struct tool_data *data)
+const uint32_t *tool_data_end_of_text(const struct tool_data *data)
 {
     for (const struct tool_data *next = data->next; next; next = next->next)
-        if (next->origin.is_known && next->origin.boundary != data->origin.boundary)
+        if (next->origin.is_known && next->origin.end != data->origin.end)
             return NULL;
-    return data->origin.is_known ? &data->origin.boundary : NULL;
+    return data->origin.is_known ? &data->origin.end : NULL;
 }
 
 /* One for all files: tools/tokenize takes one for chats, and another for texts. */

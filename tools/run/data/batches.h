@@ -5,7 +5,7 @@
  *
  *     text     sequence k of the run, k = step x G + (m x W + r) x B + b, begins at a place drawn from (seed, k);
  *              G = W x B x M. The same G gives the same set of sequences in every step
- *     tokens   sequence k, counted as of text, is piece k mod N of the files' N pieces of T tokens: llm.c's order, which leaves
+ *     tokens   sequence k, counted as of text, is piece k mod N of the files' N pieces of T tokens: llm.c's order, but it leaves
  *              out the last pieces of a pass that fill no batch
  *     tokens, shuffled   likewise; each piece comes once in every N, in an order drawn from (seed, k / N)
  *     tokens, packed     likewise, of the N rows of packing.h
@@ -15,12 +15,14 @@
 
 #include "tools/run/data/packing.h"
 
-/* Who made a token file, as bytes 12 to 31 of its header say it (tools/tokenize; llm.c leaves them 0). */
+/* Who made a token file, as bytes 12 to 39 of its header say it (tools/tokenize; llm.c leaves them 0). */
 struct tool_token_origin {
     bool is_known;
     uint32_t vocabulary;
     uint32_t boundary;       /* the token that stands before each document; UINT32_MAX: none */
     uint64_t tokenizer_hash; /* FNV-1a of its tokenizer.json; 0: not known */
+    bool ends_itself;        /* documents have tokens of their own for the end; else the next one's boundary ends a text */
+    uint32_t end;            /* the token for the end of text; the boundary, unless ends_itself */
 };
 
 struct tool_data {
@@ -50,8 +52,8 @@ struct tool_batch_shape {
     uint32_t rank_count, batch, seq, micro_batches;
 };
 
-/* The token between documents. NULL: not known, or not the same in all token files. */
-const uint32_t *tool_data_boundary(const struct tool_data *data);
+/* The token for the end of text. NULL: not known, or not the same in all token files. */
+const uint32_t *tool_data_end_of_text(const struct tool_data *data);
 
 /*
  * Folders are read in the order of their names, without what is hidden, linked, binary (a NUL byte in it), above

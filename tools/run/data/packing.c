@@ -16,11 +16,18 @@ struct reader {
     uint64_t first; /* of its tokens */
 };
 
-static uint32_t read_token(struct reader *reader, uint64_t at)
+/* Returns its place in its file. */
+static uint64_t go_to(struct reader *reader, uint64_t at)
 {
     for (; at - reader->first >= reader->file->own_count && reader->file->next; reader->file = reader->file->next)
         reader->first += reader->file->own_count;
-    return tool_data_token(reader->file, at - reader->first);
+    return at - reader->first;
+}
+
+static uint32_t read_token(struct reader *reader, uint64_t at)
+{
+    const uint64_t place = go_to(reader, at);
+    return tool_data_token(reader->file, place);
 }
 
 /* Where the document behind token `at` begins, or `end`. */
@@ -36,21 +43,38 @@ static uint64_t next_begin(struct reader *reader, uint32_t boundary, uint64_t at
     return end;
 }
 
+/* Whether the boundary behind the document [begin, next) is a target of it: of a text, whose file has no other token for the
+ * end. Prompts and their boundary do not count. */
+static bool is_ended_by_next(struct reader *reader, uint32_t boundary, uint64_t begin, uint64_t next)
+{
+    const uint64_t place = go_to(reader, begin);
+    return !reader->file->origin.ends_itself && tool_data_target(reader->file, place) == (int32_t)boundary &&
+           read_token(reader, next - 1) != boundary;
+}
+
 /* `room` pieces at most are kept. Returns their number. */
 static uint64_t cut(struct tool_piece *pieces, uint64_t room, const struct tool_data *data, uint64_t first, uint64_t end,
                     uint32_t seq, struct tool_packing *sums)
 {
-    struct reader reader = {data, 0};
+    const uint32_t boundary = data->origin.boundary;
+    const bool is_whole = end == data->count || tool_data_token(data, end) == boundary; /* the last one; else it was cut */
+    struct reader ahead = {data, 0}, reader = ahead;
     uint64_t count = 0;
     sums->document_count = sums->input_count = 0;
     for (uint64_t begin = first, next; begin < end; begin = next) {
-        next = next_begin(&reader, data->origin.boundary, begin, end);
-        const uint64_t inputs = next - begin - 1;
+        next = next_begin(&ahead, boundary, begin, end);
+        const bool is_ended = (next < end || is_whole) && is_ended_by_next(&reader, boundary, begin, next);
+        const uint64_t inputs = next - begin - 1 + is_ended;
         sums->document_count += inputs > 0;
         sums->input_count += inputs;
-        for (uint64_t done = 0; done < inputs; done += seq, count++)
+        for (uint64_t done = 0; done < inputs; done += seq, count++) {
+            const bool is_last = inputs - done <= seq;
             if (count < room)
-                pieces[count] = (struct tool_piece){begin + done, inputs - done < seq ? (uint32_t)(inputs - done) : seq, NONE};
+                pieces[count] = (struct tool_piece){.begin = begin + done,
+                                                    .length = is_last ? (uint32_t)(inputs - done) : seq,
+                                                    .is_ended = is_last && is_ended,
+                                                    .next = NONE};
+        }
     }
     return count;
 }
@@ -186,9 +210,12 @@ void tool_packing_row(const struct tool_packing *packing, const struct tool_data
         const struct tool_piece *piece = &packing->pieces[k];
         for (uint32_t i = 0; i < piece->length; i++, at++) {
             tokens[at] = (int32_t)tool_data_token(data, piece->begin + i);
-            targets[at] = tool_data_target(data, piece->begin + i + 1);
+            if (i + 1 < piece->length || !piece->is_ended)
+                targets[at] = tool_data_target(data, piece->begin + i + 1);
             positions[at] = (int32_t)i;
         }
+        if (piece->is_ended)
+            targets[at - 1] = (int32_t)data->origin.boundary;
     }
     for (int32_t i = 0; at < seq; i++, at++) {
         tokens[at] = 0;

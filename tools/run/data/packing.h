@@ -5,8 +5,9 @@
  *     row   [ document 7           | document 2     | 31, its second piece | padding ]
  *
  * A document begins at the last of several boundary tokens in a row; those before it end the document before. Inputs are its
- * tokens but the last, targets those behind them, so no target is of another document. Pieces go where the least room is left
- * that takes them, the longest first: the rows follow from the tokens and the length alone.
+ * tokens but the last, targets those behind them. A text has no token of its own for the end: its last token is an input too,
+ * and the boundary behind it the target. So a model learns to end texts, and no document sees another. Pieces go where the
+ * least room is left that takes them, the longest first: the rows follow from the tokens and the length alone.
  */
 #ifndef EO_TOOLS_RUN_DATA_PACKING_H
 #define EO_TOOLS_RUN_DATA_PACKING_H
@@ -16,9 +17,10 @@
 struct tool_data;
 
 struct tool_piece {
-    uint64_t begin;  /* its first token */
-    uint32_t length; /* inputs */
-    uint32_t next;   /* of the row; UINT32_MAX: the last */
+    uint64_t begin;        /* its first token */
+    uint32_t length : 31;  /* inputs */
+    uint32_t is_ended : 1; /* its last target is the boundary, whatever stands behind */
+    uint32_t next;         /* of the row; UINT32_MAX: the last */
 };
 
 struct tool_packing {

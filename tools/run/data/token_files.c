@@ -24,7 +24,8 @@ enum {
     BOUNDARY_AT = 20,
     HASH_AT = 24,
     MARKS_AT = 32,
-    HEAD_BYTES = 36, /* of the header, that say something */
+    END_AT = 36,
+    HEAD_BYTES = 40, /* of the header, that say something */
 };
 
 struct token_header {
@@ -124,6 +125,10 @@ static struct tool_token_origin read_origin(const char *header)
     memcpy(&origin.vocabulary, header + VOCABULARY_AT, sizeof(origin.vocabulary));
     memcpy(&origin.boundary, header + BOUNDARY_AT, sizeof(origin.boundary));
     memcpy(&origin.tokenizer_hash, header + HASH_AT, sizeof(origin.tokenizer_hash));
+    uint32_t end; /* and one */
+    memcpy(&end, header + END_AT, sizeof(end));
+    origin.ends_itself = end > 0;
+    origin.end = end > 0 ? end - 1 : origin.boundary;
     return origin;
 }
 

@@ -24,6 +24,7 @@ struct tool_options {
     eo_transformer_config config;
     bool model_of_init;   /* --model init: the shape comes from the checkpoint */
     bool model_of_config; /* a config.json, a folder with one, or a published model: read in tool_job_prepare */
+    uint32_t kept_window; /* of the checkpoint that --resume takes: its model's context was cut to it; 0: it was not */
 
     const char **text_paths; /* NULL: the default text */
     uint32_t text_path_count;

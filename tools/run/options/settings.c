@@ -43,8 +43,8 @@ static uint64_t hash_samples(uint64_t hash, const struct tool_data *data, uint64
 static uint64_t data_hash(const struct tool_data *data)
 {
     const uint64_t hash = tool_hash_more(TOOL_HASH_START, &data->training_count, sizeof(data->training_count));
-    const bool cuts = data->is_packed; /* at the token that begins documents */
-    return hash_samples(tool_hash_more(hash, &data->origin.boundary, cuts ? sizeof(data->origin.boundary) : 0), data, 0,
+    const uint32_t cuts[] = {data->origin.boundary, data->origin.end}; /* documents */
+    return hash_samples(tool_hash_more(hash, cuts, data->is_packed ? sizeof(cuts) : 0), data, 0,
                         data->is_held_apart ? data->training_count : data->count);
 }
 
@@ -62,7 +62,7 @@ static void describe_model(struct eo_json *json, const eo_transformer_config *c,
     const struct tool_export_model model = {.config = *c,
                                             .origin = origin,
                                             .tokenizer = job ? job->options->tokenizer_path : NULL,
-                                            .boundary = job ? tool_data_boundary(&job->data) : NULL};
+                                            .end_of_text = job ? tool_data_end_of_text(&job->data) : NULL};
     eo_json_write(json,
                   "'model': {'family': %s, 'layers': %u, 'width': %u, 'heads': %u, 'kv_heads': %u, 'head_size': %u,"
                   "'mlp_width': %u, 'vocabulary': %u, 'context': %u, 'tied_head': %i, 'norm_eps': %g, 'rope_theta': %g,"
