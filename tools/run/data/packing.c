@@ -43,13 +43,20 @@ static uint64_t next_begin(struct reader *reader, uint32_t boundary, uint64_t at
     return end;
 }
 
+static int32_t read_target(struct reader *reader, uint64_t at)
+{
+    const uint64_t place = go_to(reader, at);
+    return tool_data_target(reader->file, place);
+}
+
 /* Whether the boundary behind the document [begin, next) is a target of it: of a text, whose file has no other token for the
- * end. Prompts and their boundary do not count. */
+ * end. All of a text counts; the boundary before a prompt does not. */
 static bool is_ended_by_next(struct reader *reader, uint32_t boundary, uint64_t begin, uint64_t next)
 {
-    const uint64_t place = go_to(reader, begin);
-    return !reader->file->origin.ends_itself && tool_data_target(reader->file, place) == (int32_t)boundary &&
-           read_token(reader, next - 1) != boundary;
+    if (read_target(reader, begin) != (int32_t)boundary || reader->file->origin.ends_itself)
+        return false;
+    const int32_t last = read_target(reader, next - 1);
+    return last >= 0 && last != (int32_t)boundary;
 }
 
 /* `room` pieces at most are kept. Returns their number. */
