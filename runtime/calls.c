@@ -171,6 +171,7 @@ eo_status eo_step_end_sized(eo_runtime *rt, const eo_step_params *params, eo_ste
 /* An evaluation, or a run for inputs. */
 static eo_status begin_beside_steps(struct eo_runtime *rt, enum runtime_phase phase, const char *call)
 {
+    EO_TRY(eo_runtime_check_process(rt, call));
     EO_TRY(eo_runtime_leave_schedule(rt, call));
     eo_cursor_start(&rt->cursor, phase);
     EO_TRY(begin_anew(rt));

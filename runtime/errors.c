@@ -37,6 +37,7 @@ static const char *differing_norms(const char *failure)
 eo_status eo_runtime_fail(struct eo_runtime *rt, eo_status status, const char *format, ...)
 {
     char *const text = rt->errors.text;
+    rt->errors.count++;
     const size_t size = sizeof(rt->errors.text);
     const char *disk = status == EO_ERR_IO ? disk_failure(rt) : "";
     const size_t disk_bytes = disk[0] ? size / 2 : 0;

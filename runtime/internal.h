@@ -209,6 +209,7 @@ struct runtime_offload {
 
 struct runtime_errors {
     char text[512];
+    uint32_t count; /* of texts, ever */
     bool plans_differ; /* the ranks' */
     bool is_not_finite; /* what ended it was a gradient norm, on all ranks */
 };

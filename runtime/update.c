@@ -162,6 +162,15 @@ static eo_status check_groups(struct eo_runtime *rt, const eo_step_params *param
     return EO_OK;
 }
 
+/* Whether the step or a group of it gives beta2 or eps to an optimizer without it. */
+static bool gives(const eo_step_params *params, bool has_none, bool eps)
+{
+    bool given = !params->exact && (eps ? params->eps : params->beta2) != 0;
+    for (uint32_t i = 0; i < params->group_count; i++)
+        given = given || (!params->groups[i].exact && (eps ? params->groups[i].eps : params->groups[i].beta2) != 0);
+    return has_none && given;
+}
+
 /* A number that nobody reads was meant for another: training would go on with other numbers than the trainer thinks. `exact` asks
  * for all of the optimizers' numbers. */
 static eo_status check_read(struct eo_runtime *rt, const eo_step_params *params, const char *call)
@@ -178,8 +187,8 @@ static eo_status check_read(struct eo_runtime *rt, const eo_step_params *params,
          : is_own ? "the optimizer is the trainer's own `update`"
                   : "it is that of Muon's matrices"},
         {params->ema_decay != 0 && !rt->plan->params.ema, "ema_decay", "the plan has no average; plan with ema"},
-        {params->beta2 != 0 && is_sgd && !params->exact, "beta2", "SGD has none"},
-        {params->eps != 0 && (is_sgd || is_lion) && !params->exact, "eps", is_sgd ? "SGD has none" : "Lion has none"},
+        {gives(params, is_sgd, false), "beta2", "SGD has none"},
+        {gives(params, is_sgd || is_lion, true), "eps", is_sgd ? "SGD has none" : "Lion has none"},
     };
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         if (numbers[i].is_unread)
@@ -214,8 +223,8 @@ eo_status eo_update_take_params(struct eo_runtime *rt, const eo_step_params *par
     if ((unsigned)params->on_not_finite > EO_SKIP)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "%s: on_not_finite is %d; it is EO_STOP or EO_SKIP", call,
                                (int)params->on_not_finite);
-    EO_TRY(check_read(rt, params, call));
     EO_TRY(check_groups(rt, params, call));
+    EO_TRY(check_read(rt, params, call));
     rt->steps.params = *params;
     fill_in_defaults(&rt->steps.params, eo_plan_optimizer(rt->plan->params.optimizer));
     for (uint32_t g = 0; g < rt->plan->trainer_group_count; g++)

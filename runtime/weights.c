@@ -154,9 +154,12 @@ static void leave_callbacks(struct runtime_cursor *cursor)
         cursor->phase = PHASE_IDLE;
 }
 
-/* For eo_runtime_error alone: the failure is the trainer's, which knows it, and the runtime is as before. */
-static eo_status callback_failed(struct eo_runtime *rt, const char *call, eo_status status)
+/* For eo_runtime_error alone: the failure is the trainer's, which knows it, and the runtime is as before. `told`: the count of
+ * errors before; what the callback was refused by this runtime says more. */
+static eo_status callback_failed(struct eo_runtime *rt, const char *call, uint32_t told, eo_status status)
 {
+    if (rt->errors.count != told)
+        return status;
     snprintf(rt->errors.text, sizeof(rt->errors.text), "rank %u: %s: the callback returned %d (%s)", rt->world->rank, call,
              (int)status, eo_status_text(status));
     return status;
@@ -175,9 +178,10 @@ eo_status eo_weights_fill(eo_runtime *rt, uint32_t parameter, eo_produce_fn prod
     const uint32_t p = rt->plan->parameter_of_model[parameter];
     rt->steps.written[p] = true;
     rt->cursor.phase = PHASE_FILL;
+    const uint32_t told = rt->errors.count;
     const eo_status status = fill_own(rt, &rt->plan->parameters[p], produce, user);
     leave_callbacks(&rt->cursor);
-    return status < 0 && rt->cursor.phase != PHASE_FAILED ? callback_failed(rt, "eo_weights_fill", status) : status;
+    return status < 0 && rt->cursor.phase != PHASE_FAILED ? callback_failed(rt, "eo_weights_fill", told, status) : status;
 }
 
 static eo_parameter_info parameter_info(const struct eo_plan *plan, const struct plan_parameter *parameter)
@@ -342,12 +346,13 @@ eo_status eo_weights_visit(eo_runtime *rt, visit_fn visit, void *user)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_weights_visit needs a function to call");
     EO_TRY(eo_runtime_leave_schedule(rt, "eo_weights_visit"));
     struct visiting visiting = {visit, user, EO_OK};
+    const uint32_t told = rt->errors.count;
     rt->cursor.phase = PHASE_VISIT;
     const eo_status status = visit_all(rt, &visiting);
     leave_callbacks(&rt->cursor);
     EO_TRY(status);
     EO_TRY(eo_runtime_quiesce(rt, "eo_weights_visit"));
-    return visiting.status < 0 ? callback_failed(rt, "eo_weights_visit", visiting.status) : EO_OK;
+    return visiting.status < 0 ? callback_failed(rt, "eo_weights_visit", told, visiting.status) : EO_OK;
 }
 
 static const struct plan_parameter *find_parameter(const struct eo_plan *plan, const char *name)

@@ -173,7 +173,8 @@ typedef struct eo_parameter_group {
  * loaded since the step before end with EO_ERR_COMM before the update; NCCL and steps as graphs do not see it, and other values of
  * weights nobody sees. Every number must be finite and not negative,
  * but for `values` and an infinite `clip`; anything else is EO_ERR_INVALID. So is a number other than 0 that the plan's optimizer
- * does not read, as `momentum` of SGD (it is beta1), and `ema_decay` of a plan without `ema`. */
+ * does not read, of a group too: `momentum` of SGD (it is beta1), `ema_decay` of a plan without `ema`. With a trainer's own `update`
+ * the betas, eps and weight_decay are nobody's. */
 typedef struct eo_step_params {
     float learning_rate; /* required by the library's optimizers: 0 only with `exact_rate` or `exact`, or where all layers
                             are frozen */

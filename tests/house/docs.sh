@@ -4,7 +4,7 @@
 # Goal: the documents do not drift from the headers.
 # Method: the C blocks of docs/embedding.md, one after the other, and README's example are compiled with warnings as
 # errors; README's example is examples/line.c, word for word; links to files of the tree must lead somewhere; a file of
-# sources in backticks is the end of a path of the tree; what follows evenodd-checkpoint is one of its commands; the
+# sources in backticks is the end of a path of the tree; no marks of a merge are left; what follows evenodd-checkpoint is one of its commands; the
 # number of the API is the headers'.
 # usage: tests/house/docs.sh SOURCE C_COMPILER
 set -u
@@ -12,7 +12,7 @@ set -u
 source=$1 cc=$2
 make_folder
 shown=$work/log
-echo 1..7
+echo 1..8
 
 blocks() { awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$1" 2>/dev/null; }
 
@@ -56,6 +56,10 @@ for page in $pages; do
 done
 [ $named != 0 ] && [ ! -s "$work/log" ]
 result $? "files named in the documents are there ($named names)"
+
+# shellcheck disable=SC2086 # a list of names
+(cd "$source" 2>/dev/null && [ -n "$pages" ] && ! grep -nE '^(<<<<<<<|=======$|>>>>>>>)' $pages) >"$work/log" 2>&1
+result $? 'no document holds the marks of a merge'
 
 commands=" $(grep 'commands\[\] =' "$source/tools/checkpoint/main.c" 2>/dev/null | grep -o '"[a-z]*"' | tr -d '"' | tr '\n' ' ')"
 # shellcheck disable=SC2086 # a list of names

@@ -150,6 +150,7 @@ void numbers_that_update_does_not_see(void)
 /* A step whose number would be lost is refused before its weights change, and can be given again. */
 void numbers_that_nobody_reads(void)
 {
+    static const eo_parameter_group with_beta2 = {.beta2 = 0.5F};
     static const struct {
         eo_optimizer optimizer;
         eo_step_params lost, taken;
@@ -158,6 +159,7 @@ void numbers_that_nobody_reads(void)
         {EO_OPTIMIZER_SGD, {.momentum = 0.5F}, {.beta1 = 0.5F}, "momentum would have no effect: it is that of Muon's matrices; SGD's is beta1"},
         {EO_OPTIMIZER_SGD, {.beta2 = 0.5F}, {.beta2 = 0.5F, .exact = true}, "beta2 would have no effect: SGD has none"},
         {EO_OPTIMIZER_SGD, {.eps = 1e-8F}, {.eps = 1e-8F, .exact = true}, "eps would have no effect: SGD has none"},
+        {EO_OPTIMIZER_SGD, {.groups = &with_beta2, .group_count = 1}, {.beta1 = 0.5F}, "beta2 would have no effect: SGD has none"},
         {EO_OPTIMIZER_LION, {.eps = 1e-8F}, {.beta2 = 0.5F}, "eps would have no effect: Lion has none"},
         {EO_OPTIMIZER_ADAMW, {.momentum = 0.5F}, {.eps = 1e-8F}, "momentum would have no effect: it is that of Muon's matrices"},
         {EO_OPTIMIZER_ADAMW, {.ema_decay = 0.5F}, {.beta2 = 0.5F}, "ema_decay would have no effect: the plan has no average; plan with ema"},

@@ -560,7 +560,7 @@ void forked_child(void)
     must(open_runtime(&scene, 0, &rt), "runtime");
     const pid_t child = fork();
     if (child == 0)
-        _exit(eo_step_begin(rt) == EO_ERR_INVALID && eo_sum(rt, &value, 1) == EO_ERR_INVALID &&
+        _exit(eo_step_begin(rt) == EO_ERR_INVALID && eo_evaluation_begin(rt) == EO_ERR_INVALID && eo_sum(rt, &value, 1) == EO_ERR_INVALID &&
                       strstr(eo_runtime_error(rt), "eo_sum: not in a forked child")
                   ? 0
                   : 1);

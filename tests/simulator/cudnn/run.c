@@ -181,7 +181,7 @@ struct state {
 
 static float rounded(tensor_t *t, float value)
 {
-    return t->type == CUDNN_DATA_BFLOAT16 ? eo_bf16_to_float(eo_bf16_round(value)) : value;
+    return t->type == CUDNN_DATA_BFLOAT16 ? eo_bf16_to_float(eo_bf16_of_sum(value)) : value;
 }
 
 static float at_offset(const struct state *s, uint32_t at, int64_t offset)
@@ -222,7 +222,7 @@ static void put(const struct state *s, uint32_t at, const int64_t index[SIM_CUDN
     if (t->is_virtual)
         s->virtual[at][number_of(t, index)] = rounded(t, value);
     else if (t->type == CUDNN_DATA_BFLOAT16)
-        ((uint16_t *)s->memory[at])[offset_of(t, index)] = eo_bf16_round(value);
+        ((uint16_t *)s->memory[at])[offset_of(t, index)] = eo_bf16_of_sum(value);
     else
         ((float *)s->memory[at])[offset_of(t, index)] = value;
 }

@@ -42,10 +42,12 @@ static uint64_t hash_samples(uint64_t hash, const struct tool_data *data, uint64
  * nothing of the training. */
 static uint64_t data_hash(const struct tool_data *data)
 {
-    const uint64_t hash = tool_hash_more(TOOL_HASH_START, &data->training_count, sizeof(data->training_count));
-    const uint32_t cuts[] = {data->origin.boundary, data->origin.end}; /* documents */
-    return hash_samples(tool_hash_more(hash, cuts, data->is_packed ? sizeof(cuts) : 0), data, 0,
-                        data->is_held_apart ? data->training_count : data->count);
+    uint64_t hash = tool_hash_more(TOOL_HASH_START, &data->training_count, sizeof(data->training_count));
+    for (const struct tool_data *file = data; data->is_packed && file; file = file->next) {
+        const uint32_t cuts[] = {file->origin.boundary, file->origin.end, file->origin.ends_itself}; /* documents */
+        hash = tool_hash_more(hash, cuts, sizeof(cuts));
+    }
+    return hash_samples(hash, data, 0, data->is_held_apart ? data->training_count : data->count);
 }
 
 uint64_t tool_job_held_back_hash(const struct tool_job *job)
