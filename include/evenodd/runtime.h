@@ -180,7 +180,7 @@ typedef struct eo_step_params {
                             are frozen */
     float beta1;         /* [0.9] below 1; of SGD the momentum */
     float beta2;         /* [0.999; Lion: 0.99; Muon: 0.95] below 1; not of SGD, unless `exact` */
-    float eps;           /* [1e-8] of AdamW; of others 0, unless `exact` */
+    float eps;           /* [1e-8] of AdamW; of SGD and Lion 0, unless `exact` */
     float weight_decay;  /* [0] decoupled (Loshchilov and Hutter, "Decoupled Weight Decay Regularization"); of SGD a part of the
                             gradient, as in PyTorch's */
     float clip;          /* [0: off] largest global L2 norm of the gradient, less the parameters in a clip_group of their own */
