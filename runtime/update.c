@@ -162,15 +162,6 @@ static eo_status check_groups(struct eo_runtime *rt, const eo_step_params *param
     return EO_OK;
 }
 
-/* Whether the step or a group of it gives beta2 or eps to an optimizer without it. */
-static bool gives(const eo_step_params *params, bool has_none, bool eps)
-{
-    bool given = !params->exact && (eps ? params->eps : params->beta2) != 0;
-    for (uint32_t i = 0; i < params->group_count; i++)
-        given = given || (!params->groups[i].exact && (eps ? params->groups[i].eps : params->groups[i].beta2) != 0);
-    return has_none && given;
-}
-
 /* A number that nobody reads was meant for another: training would go on with other numbers than the trainer thinks. `exact` asks
  * for all of the optimizers' numbers. */
 static eo_status check_read(struct eo_runtime *rt, const eo_step_params *params, const char *call)
@@ -178,6 +169,12 @@ static eo_status check_read(struct eo_runtime *rt, const eo_step_params *params,
     const eo_optimizer optimizer = rt->plan->params.optimizer;
     const bool is_own = rt->params.update != NULL, is_sgd = optimizer == EO_OPTIMIZER_SGD && !is_own,
                is_lion = optimizer == EO_OPTIMIZER_LION && !is_own;
+    bool gives_beta2 = params->beta2 != 0 && !params->exact, gives_eps = params->eps != 0 && !params->exact;
+    for (uint32_t i = 0; i < params->group_count; i++) {
+        const eo_parameter_group *g = &params->groups[i];
+        gives_beta2 = gives_beta2 || (g->beta2 != 0 && !g->exact);
+        gives_eps = gives_eps || (g->eps != 0 && !g->exact);
+    }
     const struct {
         bool is_unread;
         const char *name, *why;
@@ -187,8 +184,8 @@ static eo_status check_read(struct eo_runtime *rt, const eo_step_params *params,
          : is_own ? "the optimizer is the trainer's own `update`"
                   : "it is that of Muon's matrices"},
         {params->ema_decay != 0 && !rt->plan->params.ema, "ema_decay", "the plan has no average; plan with ema"},
-        {gives(params, is_sgd, false), "beta2", "SGD has none"},
-        {gives(params, is_sgd || is_lion, true), "eps", is_sgd ? "SGD has none" : "Lion has none"},
+        {is_sgd && gives_beta2, "beta2", "SGD has none"},
+        {(is_sgd || is_lion) && gives_eps, "eps", is_sgd ? "SGD has none" : "Lion has none"},
     };
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         if (numbers[i].is_unread)

@@ -158,7 +158,7 @@ static void describe_place(const struct eo_local_end *end, uint32_t rank, char *
             atomic_load(&own->closed))
             continue;
         describe_post(what, sizeof(what), &there, rank);
-        snprintf(text, bytes, "it is in %s, which rank %u has not entered: all ranks must make the same calls", what, end->rank);
+        snprintf(text, bytes, "it is in %s, which rank %u has not entered: do all ranks make the same calls?", what, end->rank);
         break;
     }
     eo_local_unlock(group);

@@ -58,7 +58,7 @@ INLINE struct weights_state weights_open(const struct eo_attention_weights *w)
     return state;
 }
 
-/* Of two keys. */
+/* Of two keys. NaNs here have bf16's bits alone, so rounded_number leaves them. */
 INLINE void weights_pair(const struct eo_attention_weights *w, bool masked, uint64_t row, struct weights_state *state)
 {
     for (int side = 0; side < SIDES; side++) {

@@ -37,6 +37,15 @@ void plans_that_do_not_fit(void)
         TEST_EXPECT(NULL, strstr(eo_test_text, cases[i].text), "'%s'", eo_test_text);
         eo_plan_destroy(&plan);
     }
+    eo_plan *more = NULL; /* for an update that is not given */
+    eo_runtime *trained = NULL;
+    eo_test_text[0] = '\0';
+    must(eo_plan_create(&more, scene.model, &(eo_plan_params){.rank_count = 1, .optimizer_states = 3}), "plan");
+    must(eo_runtime_create(&trained, eo_runtime_params(.plan = more, .world = scene.worlds[0], .log = &eo_test_log)), "runtime");
+    TEST_EXPECT(NULL, strstr(eo_test_text, "3 optimizer states a parameter, of which adamw uses 2: was `update` forgotten?"), "'%s'",
+                eo_test_text);
+    eo_runtime_destroy(&trained);
+    eo_plan_destroy(&more);
     eo_model *parts = NULL; /* a layer of expert parallelism is planned, and not run */
     eo_plan *planned = NULL;
     uint32_t layer = 0;

@@ -302,10 +302,16 @@ void train_expect_same(const char *what, const struct train_result *a, const str
 
 void train_expect_near(const char *what, const struct train_result *a, const struct train_result *b, double tolerance)
 {
+    train_expect_nearly(what, a, b, tolerance, 10 * tolerance);
+}
+
+void train_expect_nearly(const char *what, const struct train_result *a, const struct train_result *b, double tolerance,
+                         double norm_tolerance)
+{
     for (uint32_t i = 0; i < a->steps; i++) {
         const double loss = fabs(a->losses[i] - b->losses[i]) / fabs(a->losses[i]);
         const double norm = fabs(a->norms[i] - b->norms[i]) / fabs(a->norms[i]);
-        TEST_EXPECT(NULL, loss <= tolerance && norm <= 10 * tolerance, "%s: step %u: loss %.9g and %.9g, norm %.9g and %.9g",
+        TEST_EXPECT(NULL, loss <= tolerance && norm <= norm_tolerance, "%s: step %u: loss %.9g and %.9g, norm %.9g and %.9g",
                     what, i, a->losses[i], b->losses[i], a->norms[i], b->norms[i]);
     }
 }

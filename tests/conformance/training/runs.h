@@ -46,8 +46,11 @@ void train_run(const struct train_settings *settings, struct train_result *out);
 /* Fails the current case where losses, norms or weights differ in a bit. */
 void train_expect_same(const char *what, const struct train_result *a, const struct train_result *b);
 
-/* Fails it where a loss or norm differs by more than `tolerance`, relatively. */
+/* Fails it where a loss differs by more than `tolerance`, relatively, or a norm by more than ten times that. */
 void train_expect_near(const char *what, const struct train_result *a, const struct train_result *b,
                        double tolerance);
+/* The same, with the norms' own. */
+void train_expect_nearly(const char *what, const struct train_result *a, const struct train_result *b, double tolerance,
+                         double norm_tolerance);
 
 #endif

@@ -4,6 +4,7 @@
  * are held against zero3, with clipping, evaluation, recompute and what else a training has.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "tests/conformance/ranks.h"
 #include "tests/conformance/training/runs.h"
@@ -19,10 +20,16 @@ static const struct {
     {"hsdp:2", EO_STRATEGY_HSDP, 4, 2},
 };
 
+static bool attention_is_by_pairs(void)
+{
+    return strcmp(eo_kernels_name(), "amx") == 0 || strcmp(eo_kernels_name(), "avx512_bf16") == 0;
+}
+
 /*
  * Goal: a strategy changes nothing but the order of sums: losses and norms are zero3's to 1e-5, and are the same bits
  * in every run of it; zero2, which sums as zero3 does, has zero3's bits. In bf16 the last bit of a master weight may round
- * the computing weight the other way, by 2^-8 of it: most runs differ by 1e-8 as in fp32, those with such a weight by up to 1e-4.
+ * the computing weight the other way, by 2^-8 of it. Most runs have none, and differ by 1e-8 as in fp32. With one in a hundred of
+ * a matrix a product, and so the gradient, changes by 2^-8 sqrt(1 / 100), 4e-4. Where attention rounds as well losses differ by 1e-4.
  * Method: each against zero3 with as many ranks and micro-batches, then again with other slots, streams, delays, poison
  * and evaluations between steps.
  */
@@ -35,7 +42,10 @@ static void check(uint32_t s, eo_family family, eo_dtype dtype, uint32_t batches
     settings.strategy = strategies[s].strategy;
     settings.shard_group = strategies[s].group;
     train_run(&settings, &first);
-    train_expect_near(strategies[s].name, &zero3, &first, dtype == EO_DTYPE_BF16 ? 1e-4 : 1e-5);
+    if (dtype == EO_DTYPE_BF16 && attention_is_by_pairs())
+        train_expect_near(strategies[s].name, &zero3, &first, 1e-4);
+    else
+        train_expect_nearly(strategies[s].name, &zero3, &first, 1e-5, dtype == EO_DTYPE_BF16 ? 4e-4 : 1e-4);
     if (strategies[s].strategy == EO_STRATEGY_ZERO2)
         train_expect_same("zero2 against zero3", &zero3, &first);
     TEST_EXPECT(NULL, first.arena_bytes == first.planned_bytes, "%s: planned %llu, reserved %llu", strategies[s].name,
